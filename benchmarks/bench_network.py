@@ -29,6 +29,7 @@ from rich.table import Table
 from ottla.broker.net.listener import SocketSettings
 from ottla.broker.net.server import NetworkServer
 from ottla.broker.requests.request_channel import HandlerEntry, RequestChannel, RequestContext
+from ottla.broker.requests.request_parts import FETCH, PRODUCE
 from ottla.broker.runtime.tasks import WorkerPool
 from ottla.broker.runtime.timer import Timer
 from ottla.protocol.headers import encode_request
@@ -99,8 +100,8 @@ class Fetches:
 async def serve(port_path: Path, file_path: str, socket_bytes: int) -> None:
     table = [
         HandlerEntry(18, "ApiVersions", 0, 4, api_versions),
-        HandlerEntry(0, "Produce", 0, 9, produce),
-        HandlerEntry(1, "Fetch", 0, 12, Fetches(file_path).handle),
+        HandlerEntry(0, "Produce", 0, 9, produce, limits=PRODUCE),
+        HandlerEntry(1, "Fetch", 0, 12, Fetches(file_path).handle, limits=FETCH),
     ]
     channel = RequestChannel(table, lambda context, error: None)
     sockets = SocketSettings(

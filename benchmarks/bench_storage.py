@@ -98,7 +98,7 @@ def bench_append(directory: Path, size: int, count: int, *, producer: bool = Fal
         taken = append_loop(log, batch, count, producer=producer)
         if producer:
             taken -= stamping_loop(batch, count)
-        log.release()
+        log.local.release()
         shutil.rmtree(directory / f"append-{turn}")
         ours.append(taken)
         bares.append(bare)
@@ -122,12 +122,12 @@ def bench_look_ups(directory: Path, total: int) -> None:
     manager = opened(directory / "big")
     log = manager.get_or_create("t", 0, now_ms=NOW_MS)
     batch = bytearray(build_batch([(NOW_MS, None, os.urandom(1000), []) for _ in range(16)]))
-    while log.active_segment.size + len(batch) < total:
+    while log.local.active.size + len(batch) < total:
         batch[0:8] = ZERO_OFFSET
         log.append(batch, leader_epoch=1, now_ms=NOW_MS)
     log.update_high_watermark(log.log_end_offset)
     offsets = [random.randrange(log.log_end_offset) for _ in range(5000)]
-    segment = log.active_segment
+    segment = log.local.active
     end = log.log_end_offset
 
     def each(name: str, work: Callable[[int], object], aim: str = "") -> None:
@@ -221,10 +221,10 @@ def bench_recovery(directory: Path, total: int, partitions: int, batch_bytes: in
     batch = bytearray(build_batch([(NOW_MS, None, os.urandom(batch_bytes - 75), [])]))
     for partition in range(partitions):
         log = manager.get_or_create("t", partition, now_ms=NOW_MS)
-        while log.active_segment.size < total // partitions:
+        while log.local.active.size < total // partitions:
             batch[0:8] = ZERO_OFFSET
             log.append(batch, leader_epoch=1, now_ms=NOW_MS)
-        log.release()
+        log.local.release()
     files = sorted(place.rglob("*.log"))
 
     def read_all() -> None:
@@ -277,7 +277,7 @@ def fill_for_compaction(log: Log, batches: list[bytes]) -> None:
     for batch in batches:
         log.append(bytearray(batch), leader_epoch=0, now_ms=NOW_MS)
     log.roll(NOW_MS)
-    log.flush()
+    log.flusher.flush()
     log.update_high_watermark(log.log_end_offset)
 
 

@@ -23,8 +23,9 @@ from rich.table import Table
 
 from ottla.broker.purgatory.operation import DelayedOperation
 from ottla.broker.purgatory.purgatory import Purgatory
-from ottla.broker.runtime.timer import ManualTimer, Timer
+from ottla.broker.runtime.timer import Timer
 from ottla.broker.runtime.wheel import TimerTask, TimingWheel
+from tests.doubles.manual_timer import ManualTimer
 
 PENDING = 1_000_000
 STEPS = 200_000

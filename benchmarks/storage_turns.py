@@ -59,12 +59,12 @@ def bench_transactions(directory: Path, scale: int) -> None:
 
 def truncated_in_turns(log: Log, offset: int) -> Iterator[None]:
     """As a follower does it."""
-    for part in log.truncation_parts(offset):
-        for work in log.prepare_truncation(part):
+    for part in log.truncator.parts(offset):
+        for work in log.truncator.prepare(part):
             if work is not None:
                 work()
             yield
-        log.truncate_to(part)
+        log.truncator.truncate_to(part)
         yield
 
 

@@ -219,8 +219,8 @@ async def _serve(config: BrokerConfig, lines: LineFormatter, new_users: Sequence
     gc.freeze()
     gc.set_threshold(_YOUNG_OBJECTS, *gc.get_threshold()[1:])
     gc.enable()
-    base = server.parts.base
-    announce(config, base.broker_id, base.cluster_id, server.ports, server.metrics_port)
+    parts = server.parts
+    announce(config, parts.broker_id, parts.cluster_id, server.ports, server.metrics_port)
     loading = threading.Thread(target=lines.prepare, name="log-lines", daemon=True)
     loop.call_later(_CALM_SECONDS, loading.start)
     await stopping.wait()

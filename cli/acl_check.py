@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ottla.broker.config.authorizer_settings import parse_super_users
+from ottla.broker.config.rules import parse_super_users
 from ottla.broker.security.authorization.acl_rules import AclRules
 from ottla.broker.security.authorization.acl_types import (
     IMPLIED_BY,

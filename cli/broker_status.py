@@ -10,6 +10,7 @@ import json
 import socket
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.cli.health import from_here
@@ -24,6 +25,11 @@ MAX_RESPONSE_BYTES = 1 << 20
 _CONSOLE_ADDRESS = "127.0.0.1:9404"
 _ADDRESS, _CONSOLE = "ottla.metrics.address", "ottla.console.enable"
 _BROKER_RESOURCE = 4
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# The year 9999, the last one of a certificate and of Python.
+_END_OF_TIME = 253_402_300_800
 
 
 class StatusUnknown(Exception):
@@ -61,6 +67,26 @@ class BrokerStatus(NamedTuple):
         """Each with name, subject, stops, problem and fix."""
         found = self.document.get("faults")
         return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+    @property
+    def certificates(self) -> list[dict[str, Any]]:
+        """Each with listener, not_before and not_after in seconds since 1970."""
+        found = self.document.get("certificates")
+        rows = found if isinstance(found, list) else []
+        return [each for each in rows if isinstance(each, dict) and _has_dates(each)]
+
+
+def _has_dates(row: dict[str, Any]) -> bool:
+    """A broker of an earlier version reports none."""
+    dates = [row.get("not_before"), row.get("not_after")]
+    return "listener" in row and all(
+        isinstance(date, int | float) and abs(date) < _END_OF_TIME for date in dates
+    )
+
+
+def day(seconds: float) -> str:
+    """The day of a time in seconds since 1970, in UTC."""
+    return (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%d")
 
 
 def fetch_status(address: str, timeout_seconds: float) -> BrokerStatus:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from ottla.cli.app import family
-from ottla.cli.broker_status import BrokerStatus, StatusUnknown, WrongStatus, read_all
+from ottla.cli.broker_status import BrokerStatus, StatusUnknown, WrongStatus, day, read_all
 from ottla.cli.cluster_checks import (
     FIXES,
     At,
@@ -197,7 +197,22 @@ def status_findings(status: BrokerStatus | StatusUnknown) -> list[Finding]:
         )
         reason = str(status.document.get("reason"))
         found.insert(0, Finding(status.address, what, False, reason, fix))
-    return found or [Finding(status.address, what, True, "ready, without a fault")]
+    if not found:
+        found = [Finding(status.address, what, True, "ready, without a fault")]
+    return found + _certificate_findings(status)
+
+
+def _certificate_findings(status: BrokerStatus) -> list[Finding]:
+    """When the certificates of a broker are valid; what is wrong with them is a fault."""
+    return [
+        Finding(
+            status.address,
+            f"certificate {each['listener']}",
+            True,
+            f"valid from {day(each['not_before'])} to {day(each['not_after'])}",
+        )
+        for each in status.certificates
+    ]
 
 
 def _cluster_findings(

@@ -49,6 +49,7 @@ from ottla.protocol.messages.sync_group import (
     SyncGroupResponse,
 )
 from ottla.protocol.records.record import Record
+from ottla.protocol.steps import run_at_once
 from ottla.protocol.topics import TopicPartition
 
 SESSION_TIMEOUT_MS = 10_000
@@ -139,7 +140,7 @@ class GroupMember:
         topics = sorted({topic for found in subscriptions.values() for topic in found.topics})
         rows = self._session.metadata(topics).topics
         counts = {row.name: len(row.partitions) for row in rows if row.name and not row.error_code}
-        found = ASSIGNORS[joined.protocol_name or PROTOCOLS[0]](counts, subscriptions)
+        found = run_at_once(ASSIGNORS[joined.protocol_name or PROTOCOLS[0]](counts, subscriptions))
         return [
             SyncGroupRequestAssignment(member_id, encode_assignment(Assignment(partitions)))
             for member_id, partitions in found.items()

@@ -26,7 +26,7 @@ from ottla.cli.output import (
 )
 from ottla.cli.session import JsonOption, reported
 from ottla.protocol.uuids import uuid_to_string
-from ottla.storage.directories.directory_lock import DirectoryLock
+from ottla.storage.directories.log_directories import DirectoryLock
 from ottla.storage.errors import CorruptFile, DirectoryInUse
 from ottla.storage.files.fs import FILE_MODE, RealFileSystem
 from ottla.storage.files.layout import FUTURE_DIRECTORY_SUFFIX, LOCK_FILE

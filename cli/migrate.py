@@ -250,46 +250,37 @@ def _check_settings(broker: BrokerFacts, what: str) -> list[Finding]:
 def check_tiered(broker: BrokerFacts, what: str) -> Finding:
     """Tiered storage is carried over if the segments are in the layout of Aiven's plugin."""
     from ottla.broker.config.broker_config import ConfigError  # not for --help
-    from ottla.broker.config.remote_log import check_remote_log
+    from ottla.broker.config.rules import check_remote_log_classes
     from ottla.storage.remote.store_settings import (
         RemoteStorageSettingsError,
         parse_store_settings,
     )
 
-    names = _RemoteLogNames(broker.settings)
+    settings = broker.settings
+    manager = settings.get("remote.log.storage.manager.class.name") or None
+    metadata = settings.get("remote.log.metadata.manager.class.name") or _DEFAULT_METADATA_MANAGER
+    prefix = settings.get("remote.log.storage.manager.impl.prefix") or "rsm.config."
     store = {
-        name.removeprefix(names.prefix): value
+        name.removeprefix(prefix): value
         for name, value in broker.given.items()
-        if name.startswith(names.prefix)
+        if name.startswith(prefix)
     }
     # Brokers do not return the values of a plugin's settings; those are checked at the start.
-    hidden = any(name.startswith(names.prefix) for name in broker.hidden)
+    hidden = any(name.startswith(prefix) for name in broker.hidden)
     try:
-        check_remote_log(names)
+        check_remote_log_classes(manager, metadata)
         if store and not hidden:
             parse_store_settings(store)
     except (ConfigError, RemoteStorageSettingsError) as error:
         return Finding(PROBLEM, what, f"has tiered storage that Ottla cannot read: {error}")
     text = (
         "has tiered storage of Aiven's plugin, which Ottla continues with: the segments in the "
-        f"store, __remote_log_metadata, and the settings remote.log.*, {names.prefix}* and "
+        f"store, __remote_log_metadata, and the settings remote.log.*, {prefix}* and "
         "remote.storage.enable of topics. Encrypted segments cannot be read"
     )
     if hidden or not store:
-        text += f". Brokers do not return {names.prefix}*: copy these settings from its file"
+        text += f". Brokers do not return {prefix}*: copy these settings from its file"
     return Finding(NOTE, what, text)
-
-
-class _RemoteLogNames:
-    """What `check_remote_log` reads, from the settings of a broker that runs."""
-
-    def __init__(self, settings: Mapping[str, str | None]) -> None:
-        manager = settings.get("remote.log.storage.manager.class.name")
-        metadata = settings.get("remote.log.metadata.manager.class.name")
-        self.remote_log_storage_system_enable = True
-        self.remote_log_storage_manager_class_name = manager or None
-        self.remote_log_metadata_manager_class_name = metadata or _DEFAULT_METADATA_MANAGER
-        self.prefix = settings.get("remote.log.storage.manager.impl.prefix") or "rsm.config."
 
 
 def check_topics(metadata: MetadataResponse) -> list[Finding]:

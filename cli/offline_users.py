@@ -16,7 +16,7 @@ from ottla.broker.security.sasl.scram_admin import (
 from ottla.cli.output import Cell, Failure
 from ottla.controller.tree.embedded_store import EmbeddedStore
 from ottla.controller.tree.store import StoreError
-from ottla.storage.directories.directory_lock import DirectoryLock
+from ottla.storage.directories.log_directories import DirectoryLock
 from ottla.storage.errors import DirectoryInUse
 
 T = TypeVar("T")

@@ -168,6 +168,9 @@ def land(
     max_batch_mib: Annotated[
         int, typer.Option("--max-batch-mib", min=1, help="About so much is read for a batch.")
     ] = 1024,
+    skip_missing: Annotated[
+        bool, typer.Option("--skip-missing", help="Leave out topics that are not there.")
+    ] = False,
     checkpoint: Annotated[
         str, typer.Option("--checkpoint", metavar="PATH", help="Folder; PATH/_checkpoints.")
     ] = "",
@@ -207,6 +210,7 @@ def land(
             options=dict(parse_settings(option or (), "--option")),
             bootstrap=bootstrap,
             properties=read_client_properties(command_config) if command_config else {},
+            skip_missing=skip_missing,
         )
         content = land_options(request)
         # What the job prints is its progress.

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ottla.cli.output import Failure, usage
 
+CHECKPOINTS = "_checkpoints"
 FORMATS = ("parquet", "iceberg", "delta")
 BAD_RECORDS = ("fail", "drop", "keep")
 DECODED = ("json", "avro", "protobuf")
@@ -41,6 +42,7 @@ class LandRequest:
     options: Mapping[str, str]
     bootstrap: str
     properties: Mapping[str, str]
+    skip_missing: bool = False
 
 
 def land_options(request: LandRequest) -> str:
@@ -56,6 +58,7 @@ def land_options(request: LandRequest) -> str:
     for topic in request.topics:
         if TOPIC_NAME.fullmatch(topic) is None or topic in (".", ".."):
             raise usage(f"{topic!r} is not the name of a topic")
+    _check_checkpoint(request)
     if len(set(request.topics)) != len(request.topics):
         raise usage("a topic is named twice")
     if request.schema is not None and len(request.topics) > 1:
@@ -72,9 +75,23 @@ def land_options(request: LandRequest) -> str:
             "bad_records": request.bad_records,
             "file_records_max": request.max_file_records,
             "batch_bytes_max": request.max_batch_mib * MIB,
+            "skip_missing": request.skip_missing,
             "source": _source_options(request),
         }
     )
+
+
+def _check_checkpoint(request: LandRequest) -> None:
+    """The folder of the checkpoints must not be the table of a topic."""
+    to = request.to.rstrip("/")
+    checkpoint = request.checkpoint.rstrip("/") or f"{to}/{CHECKPOINTS}"
+    for topic in request.topics:
+        table = f"{to}/{topic}"
+        if f"{checkpoint}/".startswith(f"{table}/"):
+            raise usage(
+                f"the table of the topic {topic} would be {table}, where the checkpoints are; set "
+                "--checkpoint to a folder elsewhere"
+            )
 
 
 def _source_options(request: LandRequest) -> dict[str, str]:

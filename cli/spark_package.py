@@ -23,7 +23,6 @@ TIERED = (
     "files/fs.py",
     "files/layout.py",
     "files/open_files.py",
-    "files/page_cache.py",
     "producer/__init__.py",
     "producer/producer_entry.py",
     "producer/producer_snapshot.py",

@@ -1,6 +1,6 @@
-"""The controller of a cluster; mirrors Kafka's ``KafkaController``.
+"""The controller of a cluster; mirrors Kafka's `KafkaController`.
 
-Each broker has a ``Controller``; one of them is elected and active at a time. A broker creates it
+Each broker has a `Controller`; one of them is elected and active at a time. A broker creates it
 like this::
 
     store = EmbeddedStore(str(directory / "znodes.db"))      # or ZooKeeperStore("zk1:2181/kafka")
@@ -18,21 +18,22 @@ like this::
     ...
     await controller.stop()      # resigns; closing the store then removes the registration
 
-``replica_control`` is a ``LocalChannel``: its ``handle(request, version)`` gets the
+`replica_control` is a `LocalChannel`: its `handle(request, version)` gets the
 LeaderAndIsrRequest, UpdateMetadataRequest and StopReplicaRequest for the local broker and returns
-the response (or an awaitable of it). For other brokers ``connector`` opens connections
+the response (or an awaitable of it). For other brokers `connector` opens connections
 (broker_channels.py).
 
 The methods for requests run on the event queue, in order with all other events. They raise
-``KafkaError`` with the error code of the whole response (NOT_CONTROLLER when this broker is not
+`KafkaError` with the error code of the whole response (NOT_CONTROLLER when this broker is not
 active), and return a row with an error code for each item otherwise. A change is durable in the
-znode tree when they return; those with ``timeout_ms`` also wait, up to that time, until the live
+znode tree when they return; those with `timeout_ms` also wait, up to that time, until the live
 brokers have responded to the UpdateMetadata requests that follow from it, unless nothing changed.
 
 Each kind of event is handled in the module named after it; see lifecycle.py for the table.
 """
 
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from ottla.controller.admin.features import FeatureUpdate
@@ -46,15 +47,13 @@ from ottla.controller.admin.topic_admin import (
     admit_every_topic,
     no_mutation_quota,
 )
-from ottla.controller.changes.reassignment import Targets
-from ottla.controller.components import ControllerComponents
+from ottla.controller.changes.reassignment import Targets, batches_of
 from ottla.controller.errors import ApiError
 from ottla.controller.events.event_queue import EventProcessedCallback, ignore_processed_event
 from ottla.controller.events.events import (
     BrokerResend,
     ControllerChange,
     ControllerState,
-    Event,
     Expire,
     Reelect,
     RegisterBrokerAndReelect,
@@ -66,12 +65,14 @@ from ottla.controller.lifecycle import Lifecycle
 from ottla.controller.model import ReplicaAssignment
 from ottla.controller.registration import BrokerRegistration, create_persistent_paths
 from ottla.controller.requests.broker_channels import BrokerChannels
-from ottla.controller.requests.delivery import Delivery, wait_for
-from ottla.controller.requests.request_batch import ResponseCallbacks
+from ottla.controller.requests.request_batch import Delivery, wait_for
 from ottla.controller.runtime import Runtime
 from ottla.controller.settings import ControllerSettings
-from ottla.controller.state.context import ControllerContext
-from ottla.controller.state.gauges import ControllerGauges, collect_gauges, gauge_steps
+from ottla.controller.state.context import (
+    ControllerContext,
+    ControllerGauges,
+    gauge_steps,
+)
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import (
     DELETED,
@@ -83,6 +84,7 @@ from ottla.controller.tree.store import (
     ZnodeStore,
 )
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.steps import Steps
 from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -95,7 +97,7 @@ T = TypeVar("T")
 
 
 class Controller:
-    """See the module. ``admit_topic`` may reject topics. ``on_controller_change`` is called with
+    """See the module. `admit_topic` may reject topics. `on_controller_change` is called with
     the broker id of the active controller, -1 while there is none."""
 
     def __init__(
@@ -117,44 +119,38 @@ class Controller:
         self._runtime = runtime
         self._admit_topic = admit_topic
 
-        def build(
-            responses: ResponseCallbacks, put: Callable[[Event], None]
-        ) -> ControllerComponents:
-            return ControllerComponents(
-                broker_id,
-                store,
-                channels,
-                settings,
-                responses,
-                put,
-                self._topic_deleted,
-                {} if supported_features is None else supported_features,
-            )
-
         self._lifecycle = Lifecycle(
-            broker_id, store, registration, runtime, build, on_controller_change, on_event_processed
+            broker_id,
+            store,
+            registration,
+            channels,
+            settings,
+            runtime,
+            {} if supported_features is None else supported_features,
+            self._topic_deleted,
+            on_controller_change,
+            on_event_processed,
         )
-        self._components = self._lifecycle.components
         self._queue = self._lifecycle.queue
         self._handles: list[WatchHandle] = []
         self._deletions: dict[str, list[Delivery]] = {}
         self._expired = False
-        # Already here: the session may expire between registration and ``start``.
+        # Already here: the session may expire between registration and `start`.
         self._handles.append(store.on_session(self._on_session))
 
     # Lifecycle
 
     def topic_problems(self) -> dict[str, tuple[str, str]]:
         """(problem, fix) by topic whose znode the active controller cannot use."""
-        components = self._components
+        lifecycle = self._lifecycle
         found = {
             topic: (
                 f"the controller ignores topic {topic}: {problem}",
                 f"write {znodes.topic_path(topic)} again, with the replicas of each partition",
             )
-            for topic, problem in components.topic_changes.unreadable.items()
+            for topic, problem in lifecycle.topic_changes.unreadable.items()
         }
-        for topic, problem in components.topic_ids.conflicts.items():
+        for topic, problem in lifecycle.topic_ids.conflicts.items():
             fix = f'write the one that is right as "topic_id" into {znodes.topic_path(topic)}'
             found[topic] = problem, fix
         return found
@@ -171,45 +167,37 @@ class Controller:
     @property
     def epoch(self) -> int:
         """The controller epoch while active, 0 otherwise."""
-        return self._components.context.epoch
+        return self._lifecycle.context.epoch
 
     @property
     def context(self) -> ControllerContext:
         """The controller context; read only."""
-        return self._components.context
+        return self._lifecycle.context
 
     @property
     def settings(self) -> ControllerSettings:
-        return self._components.settings
+        return self._lifecycle.settings
 
     @property
     def state(self) -> ControllerState:
         return self._queue.state
 
-    @property
-    def queue_size(self) -> int:
-        return len(self._queue)
-
-    def gauges(self) -> ControllerGauges:
-        """The values of the controller's gauges; see state/gauges.py."""
-        return collect_gauges(self.context, is_active=self.is_active)
-
-    def gauge_steps(self) -> Generator[None, None, ControllerGauges]:
-        """The same in steps, between which the event loop does other work."""
+    def gauge_steps(self) -> Steps[ControllerGauges]:
+        """Compute the values of the controller's gauges; see `state/context.py`."""
         return gauge_steps(self.context, is_active=self.is_active)
 
     @property
     def queued_events(self) -> int:
-        """How many events wait for the controller (Kafka's EventQueueSize)."""
+        """Return the number of queued events (Kafka's EventQueueSize)."""
         return len(self._queue)
 
     @property
     def unclean_elections_total(self) -> int:
         """Unclean leader elections by this controller since the broker started."""
-        return self._components.partitions.unclean_elections_total
+        return self._lifecycle.partitions.unclean_elections_total
 
     async def start(self, timeout_ms: int = 60_000) -> None:
-        """Participates in the election; returns when there is a controller, or after the timeout.
+        """Take part in the election; return when there is a controller, or after the timeout.
 
         The election continues in the background after the timeout.
         """
@@ -222,7 +210,7 @@ class Controller:
         await wait_for([self._lifecycle.started], timeout_ms, self._runtime)
 
     async def stop(self, timeout_ms: int = 10_000) -> None:
-        """Resigns if active, and shuts down; waits up to ``timeout_ms`` for the store."""
+        """Resign if active, and shut down; wait up to `timeout_ms` for the store."""
         for handle in self._handles:
             handle.cancel()
         self._handles.clear()
@@ -230,9 +218,9 @@ class Controller:
         await wait_for([self._lifecycle.stopped], timeout_ms, self._runtime)
 
     def update_settings(self, settings: ControllerSettings) -> None:
-        """Applies changed dynamic settings; protocol version and listeners stay the same."""
+        """Apply changed dynamic settings; protocol version and listeners stay the same."""
         unclean_before = self.settings.unclean_leader_election_enable
-        self._components.update_settings(settings)
+        self._lifecycle.update_settings(settings)
         if settings.unclean_leader_election_enable and not unclean_before:
             self._queue.put(UncleanLeaderElectionEnable(None))
 
@@ -241,11 +229,8 @@ class Controller:
         self._queue.put(UncleanLeaderElectionEnable(topic))
 
     def resend_all(self, broker_id: int) -> None:
-        """For ``QueuedBrokerChannels.on_overflow``: sends the full state to the broker."""
+        """For `QueuedBrokerChannels.on_overflow`: sends the full state to the broker."""
         self._queue.put(BrokerResend(broker_id))
-
-    def is_topic_queued_for_deletion(self, topic: str) -> bool:
-        return topic in self.context.topics_to_delete
 
     # Requests
 
@@ -259,21 +244,21 @@ class Controller:
     ) -> list[CreatedTopic]:
         """CreateTopics; returns when leaders are elected and all live brokers have the metadata.
 
-        After ``timeout_ms`` the rows have REQUEST_TIMED_OUT; the topics are created all the same.
+        After `timeout_ms` the rows have REQUEST_TIMED_OUT; the topics are created all the same.
         """
         wanted = list(topics)
 
         async def work() -> tuple[list[CreatedTopic], list[Delivery]]:
             default = self.settings.default_replication_factor
             factors = [topic.replication_factor for topic in wanted]
-            await self._components.refresh_brokers_if_missing(count=max([default, *factors]))
-            rows = await self._components.topic_admin.create_topics(
+            await self._lifecycle.refresh_brokers_if_missing(count=max([default, *factors]))
+            rows = await self._lifecycle.topic_admin.create_topics(
                 wanted, validate_only=validate_only, charge=charge, admit=self._admit_topic
             )
             if validate_only or all(row.error.code for row in rows):
                 return rows, []
-            await self._components.process_topic_change()
-            return [self._with_leaders(row) for row in rows], self._components.deliveries()
+            await self._lifecycle.process_topic_change()
+            return [self._with_leaders(row) for row in rows], self._lifecycle.deliveries()
 
         rows, deliveries = await self._call("CreateTopics", ControllerState.TOPIC_CHANGE, work)
         if validate_only or await self._wait_for_brokers(deliveries, timeout_ms):
@@ -282,7 +267,7 @@ class Controller:
         return [row if row.error.code else row._replace(error=timed_out) for row in rows]
 
     def _with_leaders(self, row: CreatedTopic) -> CreatedTopic:
-        waiting = self._components.topic_admin.partitions_without_leader(row.name)
+        waiting = self._lifecycle.topic_admin.partitions_without_leader(row.name)
         if row.error.code or not waiting:
             return row
         message = f"The topic is created, but {len(waiting)} partitions have no live replica."
@@ -296,13 +281,13 @@ class Controller:
         timeout_ms: int = 30_000,
         charge: Charge = no_mutation_quota,
     ) -> dict[str, ApiError]:
-        """CreatePartitions; waits like ``create_topics``."""
+        """CreatePartitions; waits like `create_topics`."""
         wanted = list(requests)
 
         async def work() -> tuple[dict[str, ApiError], list[Delivery]]:
-            admin = self._components.topic_admin
+            admin = self._lifecycle.topic_admin
             requested = [ids for request in wanted for ids in request.assignments or ()]
-            await self._components.refresh_brokers_if_missing(
+            await self._lifecycle.refresh_brokers_if_missing(
                 ids={each for ids in requested for each in ids}
             )
             rows = await admin.create_partitions(wanted, validate_only=validate_only, charge=charge)
@@ -310,8 +295,8 @@ class Controller:
                 return rows, []
             for name, row in rows.items():
                 if not row.code:
-                    await self._components.topic_changes.on_partition_modification(name)
-            return rows, self._components.deliveries()
+                    await self._lifecycle.topic_changes.on_partition_modification(name)
+            return rows, self._lifecycle.deliveries()
 
         rows, deliveries = await self._call("CreatePartitions", ControllerState.TOPIC_CHANGE, work)
         if validate_only or await self._wait_for_brokers(deliveries, timeout_ms):
@@ -330,16 +315,16 @@ class Controller:
         deletions: dict[str, Delivery] = {}
 
         async def work() -> tuple[dict[str, ApiError], list[Delivery]]:
-            rows = await self._components.topic_admin.request_deletion(wanted)
+            rows = await self._lifecycle.topic_admin.request_deletion(wanted)
             for topic, row in rows.items():
                 if not row.code:
                     deletions[topic] = Delivery()
                     self._deletions.setdefault(topic, []).append(deletions[topic])
             if not deletions:
                 return rows, []
-            await self._components.topic_changes.on_topic_change()
-            await self._components.deletion.on_deletion_requested()
-            return rows, self._components.deliveries()
+            await self._lifecycle.topic_changes.on_topic_change()
+            await self._lifecycle.deletion.on_deletion_requested()
+            return rows, self._lifecycle.deliveries()
 
         rows, deliveries = await self._call("DeleteTopics", ControllerState.TOPIC_DELETION, work)
         started = self.context.topics_with_deletion_started
@@ -372,9 +357,9 @@ class Controller:
         wanted = None if partitions is None else list(partitions)
 
         async def work() -> tuple[dict[TopicPartition, ApiError], list[Delivery]]:
-            rows = await self._components.elections.elect(wanted, election_type)
+            rows = await self._lifecycle.elections.elect(wanted, election_type)
             elected = any(not row.code for row in rows.values())
-            return rows, self._components.deliveries() if elected else []
+            return rows, self._lifecycle.deliveries() if elected else []
 
         state = ControllerState.MANUAL_LEADER_BALANCE
         rows, deliveries = await self._call("ElectLeaders", state, work)
@@ -389,15 +374,20 @@ class Controller:
         """AlterPartitionReassignments: target replicas by partition, None cancels. A row without an
         error means that the reassignment is started, not that it is completed."""
 
-        async def work() -> dict[TopicPartition, ApiError]:
-            requested = [ids for ids in targets.values() if ids]
-            await self._components.refresh_brokers_if_missing(
+        async def start(batch: Targets) -> dict[TopicPartition, ApiError]:
+            requested = [ids for ids in batch.values() if ids]
+            await self._lifecycle.refresh_brokers_if_missing(
                 ids={each for ids in requested for each in ids}
             )
-            return await self._components.reassignment.alter(targets)
+            return await self._lifecycle.reassignment.alter(batch)
 
+        rows: dict[TopicPartition, ApiError] = {}
         state = ControllerState.ALTER_PARTITION_REASSIGNMENT
-        return await self._call("AlterPartitionReassignments", state, work)
+        for batch in batches_of(targets):
+            # Events that wait, such as a failed broker, are handled between two batches.
+            work = partial(start, batch)
+            rows.update(await self._call("AlterPartitionReassignments", state, work))
+        return rows
 
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None
@@ -406,7 +396,7 @@ class Controller:
         wanted = None if partitions is None else list(partitions)
 
         async def work() -> dict[TopicPartition, ReplicaAssignment]:
-            return await self._components.reassignment.active_reassignments(wanted)
+            return await self._lifecycle.reassignment.active_reassignments(wanted)
 
         state = ControllerState.LIST_PARTITION_REASSIGNMENT
         return await self._call("ListPartitionReassignments", state, work)
@@ -416,7 +406,7 @@ class Controller:
         return await self._call(
             "ControlledShutdown",
             ControllerState.CONTROLLED_SHUTDOWN,
-            lambda: self._components.shutdown.shut_down(broker_id, broker_epoch),
+            lambda: self._lifecycle.shutdown.shut_down(broker_id, broker_epoch),
         )
 
     async def alter_partition(
@@ -425,10 +415,10 @@ class Controller:
         """AlterPartition of any version, from any broker, including the local one."""
 
         async def work() -> "AlterPartitionResponse":
-            return await self._components.isr_changes.alter_partition(request, version)
+            return await self._lifecycle.isr_changes.alter_partition(request, version)
 
         response = await self._call("AlterPartition", ControllerState.ISR_CHANGE, work)
-        self._components.check_reassignments(response)
+        self._lifecycle.check_reassignments(response)
         return response
 
     async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> ProducerIdBlock:
@@ -452,7 +442,7 @@ class Controller:
         return await self._call(
             "UpdateFeatures",
             ControllerState.UPDATE_FEATURES,
-            lambda: self._components.features.update(wanted, validate_only=validate_only),
+            lambda: self._lifecycle.features.update(wanted, validate_only=validate_only),
         )
 
     async def _call(self, name: str, state: ControllerState, work: Callable[[], Awaitable[T]]) -> T:

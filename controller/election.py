@@ -1,9 +1,9 @@
-"""Controller election: ``/controller`` and ``/controller_epoch``.
+"""Controller election: `/controller` and `/controller_epoch`.
 
-The broker that creates the ephemeral ``/controller`` is the controller. The same multi increments
+The broker that creates the ephemeral `/controller` is the controller. The same multi increments
 the controller epoch with a compare-and-set on the version of its znode, so that each election
 fences the writes of the previous controller (see fenced_writes.py). Mirrors
-``registerControllerAndIncrementControllerEpoch`` of Kafka's ``KafkaZkClient``.
+`registerControllerAndIncrementControllerEpoch` of Kafka's `KafkaZkClient`.
 """
 
 from typing import NamedTuple
@@ -31,7 +31,7 @@ class Elected(NamedTuple):
 
 
 async def current_controller(store: ZnodeStore) -> int:
-    """The broker id in ``/controller``; -1 when there is no controller."""
+    """The broker id in `/controller`; -1 when there is no controller."""
     try:
         data, _ = await store.get(znodes.CONTROLLER)
     except NoNode:
@@ -54,7 +54,7 @@ async def read_epoch(store: ZnodeStore) -> tuple[int, int]:
 
 
 async def elect(store: ZnodeStore, broker_id: int, now_ms: int) -> Elected:
-    """Becomes controller; raises ControllerMoved if another broker is elected first."""
+    """Become controller; raise ControllerMoved if another broker is elected first."""
     epoch, version = await read_epoch(store)
     try:
         results = await store.multi(
@@ -79,7 +79,7 @@ async def elect(store: ZnodeStore, broker_id: int, now_ms: int) -> Elected:
 
 
 async def _is_ours(store: ZnodeStore, broker_id: int) -> bool:
-    """Whether ``/controller`` has our broker id and belongs to our session."""
+    """Whether `/controller` has our broker id and belongs to our session."""
     try:
         data, stat = await store.get(znodes.CONTROLLER)
     except NoNode:
@@ -88,7 +88,7 @@ async def _is_ours(store: ZnodeStore, broker_id: int) -> bool:
 
 
 async def remove_own(store: ZnodeStore, broker_id: int) -> None:
-    """Deletes a ``/controller`` with our broker id: it is from an earlier session of this broker,
+    """Delete a `/controller` with our broker id: it is from an earlier session of this broker,
     or from a resignation that could not be written."""
     try:
         data, stat = await store.get(znodes.CONTROLLER)
@@ -99,7 +99,7 @@ async def remove_own(store: ZnodeStore, broker_id: int) -> None:
 
 
 async def resign(store: ZnodeStore, epoch_version: int) -> None:
-    """Deletes ``/controller``, unless another controller was elected meanwhile."""
+    """Delete `/controller`, unless another controller was elected meanwhile."""
     try:
         await store.multi(
             [CheckOp(znodes.CONTROLLER_EPOCH, epoch_version), DeleteOp(znodes.CONTROLLER)]

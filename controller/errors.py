@@ -1,4 +1,4 @@
-"""The exceptions of the controller, and ``ApiError``: error code and message of a response."""
+"""The exceptions of the controller, and `ApiError`: error code and message of a response."""
 
 from typing import NamedTuple
 
@@ -6,12 +6,12 @@ from typing import NamedTuple
 class ControllerMoved(Exception):
     """Another controller was elected: a fenced write failed, nothing was written.
 
-    Mirrors Kafka's ``ControllerMovedException``.
+    Mirrors Kafka's `ControllerMovedException`.
     """
 
 
 class StateChangeFailed(Exception):
-    """A state change of a partition or replica failed; mirrors ``StateChangeFailedException``."""
+    """A state change of a partition or replica failed; mirrors `StateChangeFailedException`."""
 
 
 class ApiError(NamedTuple):

@@ -29,9 +29,9 @@ class Endpoint(NamedTuple):
 
 
 class BrokerInfo(NamedTuple):
-    """A registered broker; ``epoch`` is the czxid of its znode (KIP-380), -1 if unknown.
+    """A registered broker; `epoch` is the czxid of its znode (KIP-380), -1 if unknown.
 
-    ``unclean_shutdown``: the broker states that its logs were not shut down cleanly before its
+    `unclean_shutdown`: the broker states that its logs were not shut down cleanly before its
     process started, so that acknowledged records may be missing. Brokers of Kafka never do.
     """
 
@@ -52,9 +52,9 @@ class BrokerInfo(NamedTuple):
 class ReplicaAssignment(NamedTuple):
     """The replicas of a partition, and those of a reassignment in progress (KIP-455).
 
-    During a reassignment ``replicas`` has the target replicas first, then the other original ones.
-    Those that an earlier target had and that may not be stopped yet follow: they are in ``adding``
-    and in ``removing``, so they are neither original nor target replicas, and Kafka's controllers
+    During a reassignment `replicas` has the target replicas first, then the other original ones.
+    Those that an earlier target had and that may not be stopped yet follow: they are in `adding`
+    and in `removing`, so they are neither original nor target replicas, and Kafka's controllers
     remove them at the end.
     """
 
@@ -75,7 +75,7 @@ class ReplicaAssignment(NamedTuple):
         return tuple(replica for replica in self.replicas if replica not in self.removing)
 
     def reassign_to(self, target: tuple[int, ...]) -> "ReplicaAssignment":
-        """The assignment during a reassignment to ``target``; replaces one in progress."""
+        """The assignment during a reassignment to `target`; replaces one in progress."""
         origin = self.origin_replicas
         union = target + tuple(replica for replica in origin if replica not in target)
         return ReplicaAssignment(
@@ -105,7 +105,7 @@ class ReplicaAssignment(NamedTuple):
 
 
 class LeaderAndIsr(NamedTuple):
-    """The state znode of a partition; ``partition_epoch`` is that znode's version."""
+    """The state znode of a partition; `partition_epoch` is that znode's version."""
 
     leader: int
     leader_epoch: int

@@ -1,4 +1,4 @@
-"""The registration of a broker: cluster id, generated broker ids, ephemeral ``/brokers/ids/N``.
+"""The registration of a broker: cluster id, generated broker ids, ephemeral `/brokers/ids/N`.
 
 The czxid of that znode is the broker epoch (KIP-380); it increases with each registration.
 """
@@ -39,7 +39,7 @@ class AdvertisedAddressTaken(Exception):
 
 
 async def create_persistent_paths(store: ZnodeStore) -> None:
-    """Creates the persistent znodes that all brokers expect."""
+    """Create the persistent znodes that all brokers expect."""
     await make_paths(store, znodes.PERSISTENT_PATHS)
 
 
@@ -69,9 +69,9 @@ async def get_or_create_cluster_id(store: ZnodeStore) -> str:
 
 
 def check_cluster_id(cluster_id: str, stored: str | None, directories: str, store: str) -> None:
-    """Raises InconsistentClusterId if ``stored``, the id in meta.properties, differs.
+    """Raise InconsistentClusterId if `stored`, the id in meta.properties, differs.
 
-    ``stored`` is None when there is none yet.
+    `stored` is None when there is none yet.
     """
     if stored is not None and stored != cluster_id:
         raise InconsistentClusterId(
@@ -84,10 +84,10 @@ def check_cluster_id(cluster_id: str, stored: str | None, directories: str, stor
 
 
 async def check_advertised_addresses(store: ZnodeStore, info: BrokerInfo) -> None:
-    """Raises AdvertisedAddressTaken if another registered broker has a host and port of ``info``.
+    """Raise AdvertisedAddressTaken if another registered broker has a host and port of `info`.
 
     Clients would reach one of the two brokers under both ids. The check of
-    ``KafkaServer.createBrokerInfo``; two brokers that start at once can both pass it.
+    `KafkaServer.createBrokerInfo`; two brokers that start at once can both pass it.
     """
     ours = {(each.host, each.port) for each in info.endpoints}
     ids = [int(name) for name in await store.children(znodes.BROKER_IDS) if name.isdecimal()]
@@ -125,8 +125,8 @@ async def generate_broker_id(store: ZnodeStore, reserved_broker_max_id: int = 10
 class BrokerRegistration:
     """Registers this broker, and registers it again after the session has expired.
 
-    ``info.epoch`` is ignored; the epoch of the last registration is ``broker_epoch``. ``instance``
-    identifies the data directory of the broker. ``unclean_shutdown`` is set before the first
+    `info.epoch` is ignored; the epoch of the last registration is `broker_epoch`. `instance`
+    identifies the data directory of the broker. `unclean_shutdown` is set before the first
     registration and holds for the life of the process: the controller compares the broker epoch
     with the age of each ISR.
     """
@@ -143,13 +143,13 @@ class BrokerRegistration:
         on_registered: Callable[[int], None] = lambda _epoch: None,
         check_replicas: Callable[[int], Awaitable[None]] | None = None,
     ) -> None:
-        """``on_registered`` and then ``check_replicas`` are called with the broker epoch after each
+        """`on_registered` and then `check_replicas` are called with the broker epoch after each
         registration."""
         self.store = store
         self.info = info
         self.broker_epoch = -1
         self.unclean_shutdown = False
-        #: Whether the znode has ``info``, if there is one; not after an update that failed.
+        #: Whether the znode has `info`, if there is one; not after an update that failed.
         self.is_written = True
         self._now_ms = now_ms
         self._jmx_port = jmx_port
@@ -168,12 +168,12 @@ class BrokerRegistration:
         )
 
     async def register(self) -> int:
-        """Creates the znode of the broker and returns the broker epoch.
+        """Create the znode of the broker and return the broker epoch.
 
-        The same multi changes the version of ``znodes.REGISTRATIONS``.
+        The same multi changes the version of `znodes.REGISTRATIONS`.
         A znode of an earlier session of this broker is replaced: the broker was restarted before
-        that session expired. A failure of ``check_replicas`` is raised; a further call repeats it,
-        and keeps the znode. The znode belongs to this broker if it has the same ``instance``, or,
+        that session expired. A failure of `check_replicas` is raised; a further call repeats it,
+        and keeps the znode. The znode belongs to this broker if it has the same `instance`, or,
         if it has none, the same listeners. Otherwise BrokerIdTaken is raised.
         """
         path = znodes.broker_path(self.info.broker_id)
@@ -238,7 +238,7 @@ class BrokerRegistration:
         return set(other.endpoints) == set(self.info.endpoints)
 
     async def unregister(self) -> None:
-        """Deletes the znode of this session, if there is one. Raises StoreError."""
+        """Delete the znode of this session, if there is one. Raises StoreError."""
         path = znodes.broker_path(self.info.broker_id)
         stat = await self.store.exists(path)
         if stat is not None and stat.ephemeral_owner == self.store.session_id:
@@ -246,10 +246,10 @@ class BrokerRegistration:
                 await self.store.delete(path, stat.version)
 
     async def update(self, info: BrokerInfo) -> None:
-        """Updates the znode with changed listeners or features; the broker epoch stays the same.
+        """Update the znode with changed listeners or features; the broker epoch stays the same.
 
-        Without a znode, since the session has expired, the next ``register`` writes them. After
-        any other error the call has to be repeated: ``is_written`` is False.
+        Without a znode, since the session has expired, the next `register` writes them. After
+        any other error the call has to be repeated: `is_written` is False.
         """
         self.info = info
         self.is_written = False

@@ -13,25 +13,20 @@ class Cancellable(Protocol):
     def cancel(self) -> object: ...
 
 
-class Spawn(Protocol):
-    def __call__(self, coroutine: Coroutine[object, object, None], *, name: str) -> Cancellable:
-        """Starts a named task, keeps a reference to it, and logs its failure."""
-
-
 class Runtime(Protocol):
     def now_ms(self) -> int:
         """Wall clock."""
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Cancellable:
-        """Runs the callback once on the loop, unless cancelled before."""
+        """Run the callback once on the loop, unless cancelled before."""
 
     def spawn(self, coroutine: Coroutine[object, object, None], *, name: str) -> Cancellable: ...
 
 
 class LoopRuntime:
-    """The runtime on an event loop; ``spawn`` is ``ottla.broker.runtime.tasks.spawn``."""
+    """The runtime on an event loop; `spawn` is `ottla.broker.runtime.tasks.spawn`."""
 
-    def __init__(self, spawn: Spawn) -> None:
+    def __init__(self, spawn: Callable[..., Cancellable]) -> None:
         self._spawn = spawn
 
     def now_ms(self) -> int:

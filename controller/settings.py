@@ -1,17 +1,17 @@
 """The settings of the controller, under Kafka's names with underscores, and protocol versions.
 
-``inter.broker.protocol.version`` determines the versions of the control requests and the features
-that are used, as in Kafka's ``ControllerChannelManager``.
+`inter.broker.protocol.version` determines the versions of the control requests and the features
+that are used, as in Kafka's `ControllerChannelManager`.
 """
 
 from typing import NamedTuple
 
 NEWEST_SUB_VERSION = 99
-"""The newest -IVn of a release, for a version without one such as ``3.9``."""
+"""The newest -IVn of a release, for a version without one such as `3.9`."""
 
 
 class ControllerSettings(NamedTuple):
-    """Defaults are Kafka's; dynamic changes make a copy with ``_replace``."""
+    """Defaults are Kafka's; dynamic changes make a copy with `_replace`."""
 
     auto_leader_rebalance_enable: bool = True
     leader_imbalance_check_interval_seconds: int = 300
@@ -29,7 +29,7 @@ class ControllerSettings(NamedTuple):
 
 
 def parse_protocol_version(text: str) -> tuple[int, int, int]:
-    """``3.9`` -> (3, 9, 99), ``2.4-IV1`` -> (2, 4, 1), ``0.10.2-IV0`` -> (0, 1002, 0).
+    """`3.9` -> (3, 9, 99), `2.4-IV1` -> (2, 4, 1), `0.10.2-IV0` -> (0, 1002, 0).
 
     Raises ValueError for anything else. Releases before 1.0 had one more number; it is added to the
     second one, so that versions compare in the order of their release.

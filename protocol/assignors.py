@@ -1,28 +1,30 @@
-"""Kafka's four assignors of classic consumer groups: who reads which partition.
+"""Kafka's four assignors of classic consumer groups.
 
 Each takes the partition counts of the topics that exist and the subscriptions by member id, and
-gives every member its partitions. The results are those of the Java classes of the same names
+returns the partitions of each member. The results are those of the Java classes of the same names
 (3.9), except that racks are not considered (KIP-881).
 """
 
 from collections.abc import Callable, Mapping
 
 from ottla.protocol.consumer_protocol import Subscription
-from ottla.protocol.steps import Steps, run_at_once
-from ottla.protocol.sticky_assignment import assign_sticky
-from ottla.protocol.sticky_state import MemberState, read_cooperative_state, read_sticky_state
+from ottla.protocol.steps import Steps
+from ottla.protocol.sticky_assignment import (
+    MemberState,
+    assign_sticky,
+    read_cooperative_state,
+    read_sticky_state,
+)
 from ottla.protocol.topics import TopicPartition
 
 PartitionCounts = Mapping[str, int]
 Subscriptions = Mapping[str, Subscription]
 Assignments = dict[str, list[TopicPartition]]
-Assignor = Callable[[PartitionCounts, Subscriptions], Assignments]
-
-_MEMBERS_PER_STEP = 64
+Assignor = Callable[[PartitionCounts, Subscriptions], Steps[Assignments]]
 
 
 def _member_order(member_id: str, subscription: Subscription) -> tuple[int, str]:
-    """Members with an instance id come first, by that id; so restarts change nothing."""
+    """Sort members with an instance id first, by that id; so restarts change nothing."""
     if subscription.group_instance_id is not None:
         return (0, subscription.group_instance_id)
     return (1, member_id)
@@ -32,23 +34,15 @@ def _sorted_members(subscriptions: Subscriptions) -> list[str]:
     return sorted(subscriptions, key=lambda member: _member_order(member, subscriptions[member]))
 
 
-def assign_range(counts: PartitionCounts, subscriptions: Subscriptions) -> Assignments:
-    """Topic by topic, a run of neighbouring partitions for each member; co-partitions topics."""
-    return run_at_once(assign_range_in_steps(counts, subscriptions))
-
-
-def assign_range_in_steps(
-    counts: PartitionCounts, subscriptions: Subscriptions
-) -> Steps[Assignments]:
-    """As `assign_range`."""
+def assign_range(counts: PartitionCounts, subscriptions: Subscriptions) -> Steps[Assignments]:
+    """Assign each member a range of neighbouring partitions of each topic; co-partitions topics."""
     assignments: Assignments = {member: [] for member in subscriptions}
     members = _sorted_members(subscriptions)
     subscribed_to: dict[str, list[str]] = {}
-    for number, member in enumerate(members, 1):
+    for member in members:
         for topic in subscriptions[member].topics:
             subscribed_to.setdefault(topic, []).append(member)
-        if not number % _MEMBERS_PER_STEP:
-            yield
+        yield
     for topic in sorted(counts):
         subscribed = list(dict.fromkeys(subscribed_to.get(topic, ())))
         if not subscribed:
@@ -59,13 +53,12 @@ def assign_range_in_steps(
             end = start + share + (1 if index < extra else 0)
             assignments[member] += [TopicPartition(topic, number) for number in range(start, end)]
             start = end
-            if not index % _MEMBERS_PER_STEP:
-                yield
+            yield
     return assignments
 
 
-def assign_round_robin(counts: PartitionCounts, subscriptions: Subscriptions) -> Assignments:
-    """All partitions of all topics assigned in turn, past members that do not want them."""
+def assign_round_robin(counts: PartitionCounts, subscriptions: Subscriptions) -> Steps[Assignments]:
+    """Assign the partitions of all topics in turn, skipping members not subscribed to the topic."""
     assignments: Assignments = {member: [] for member in subscriptions}
     members = _sorted_members(subscriptions)
     wanted = {topic for subscription in subscriptions.values() for topic in subscription.topics}
@@ -76,30 +69,36 @@ def assign_round_robin(counts: PartitionCounts, subscriptions: Subscriptions) ->
                 turn += 1
             assignments[members[turn % len(members)]].append(TopicPartition(topic, number))
             turn += 1
+            yield
     return assignments
 
 
 def _existing(counts: PartitionCounts, subscriptions: Subscriptions) -> dict[str, int]:
-    """Topics that a member subscribes to and that have partitions."""
+    """Return the topics that a member subscribes to and that have partitions."""
     wanted = {topic for subscription in subscriptions.values() for topic in subscription.topics}
     return {topic: count for topic, count in counts.items() if topic in wanted and count > 0}
 
 
-def assign_sticky_eager(counts: PartitionCounts, subscriptions: Subscriptions) -> Assignments:
-    """As even as possible, and members keep what they had (in their user data) if they can."""
+def assign_sticky_eager(
+    counts: PartitionCounts, subscriptions: Subscriptions
+) -> Steps[Assignments]:
+    """Assign as evenly as possible; members keep the partitions in their user data if they can."""
     states = {member: read_sticky_state(found) for member, found in subscriptions.items()}
-    return assign_sticky(_existing(counts, subscriptions), subscriptions, states)[0]
+    return (yield from assign_sticky(_existing(counts, subscriptions), subscriptions, states))[0]
 
 
-def assign_cooperative_sticky(counts: PartitionCounts, subscriptions: Subscriptions) -> Assignments:
-    """As the sticky one, but what has to change hands is not assigned yet.
+def assign_cooperative_sticky(
+    counts: PartitionCounts, subscriptions: Subscriptions
+) -> Steps[Assignments]:
+    """Assign as `assign_sticky_eager`, without the partitions that change hands.
 
-    Its owner gives it up first; the rebalance that follows assigns it.
+    The owner gives them up first; the rebalance that follows assigns them.
     """
     states: dict[str, MemberState] = {
         member: read_cooperative_state(found) for member, found in subscriptions.items()
     }
-    assignments, moving = assign_sticky(_existing(counts, subscriptions), subscriptions, states)
+    existing = _existing(counts, subscriptions)
+    assignments, moving = yield from assign_sticky(existing, subscriptions, states)
     if moving is None:
         moving = _changing_hands(subscriptions, assignments)
     for partition, member in moving.items():

@@ -1,19 +1,18 @@
-"""The order in which Java's hash tables give back what was put into them.
+"""The iteration order of Java's hash tables.
 
-Kafka's sticky assignors walk over such tables, so the order decides who gets what.
+Kafka's sticky assignors iterate over such tables, so the order decides the assignment.
 """
 
 from collections.abc import Iterable
 
-from ottla.protocol.steps import Steps, run_at_once
+from ottla.protocol.steps import Steps
 from ottla.protocol.topics import TopicPartition
 
 _MASK = 0xFFFFFFFF
-_NAMES_PER_STEP = 16  # 5 us for the id of a member
 
 
 def string_hash(text: str) -> int:
-    """String.hashCode, unsigned."""
+    """Return `String.hashCode`, unsigned."""
     value = 0
     units = text.encode("utf-16-be", "surrogatepass")
     for high, low in zip(units[::2], units[1::2], strict=True):
@@ -32,25 +31,22 @@ def _bucket(value: int, buckets: int) -> int:
     return (value ^ (value >> 16)) & (buckets - 1)
 
 
-def hash_map_order(keys: Iterable[str]) -> list[str]:
-    """The order in which a HashMap returns strings put into it in the order of ``keys``."""
-    return run_at_once(hash_map_order_in_steps(keys))
-
-
-def hash_map_order_in_steps(keys: Iterable[str]) -> Steps[list[str]]:
-    """As ``hash_map_order``."""
+def hash_map_order(keys: Iterable[str]) -> Steps[list[str]]:
+    """Return the keys as a HashMap iterates over them, if they were put into it in this order."""
     names = list(keys)
     buckets = _buckets(len(names))
     places: dict[str, int] = {}
-    for number, name in enumerate(names, 1):
+    for name in names:
         places[name] = _bucket(string_hash(name), buckets)
-        if not number % _NAMES_PER_STEP:
-            yield
+        yield
     return sorted(names, key=places.__getitem__)
 
 
 def first_of_hash_set(partitions: Iterable[TopicPartition]) -> TopicPartition:
-    """What a HashSet of Kafka's TopicPartition returns first; there must be one."""
+    """Return the first element that a HashSet of Kafka's TopicPartition iterates over.
+
+    There must be at least one.
+    """
     found = list(partitions)
     buckets = _buckets(len(found))
 

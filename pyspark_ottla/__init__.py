@@ -36,26 +36,32 @@ class DefaultSource(PickledWithJobFiles, DataSource):
 
     def schema(self) -> StructType:
         from pyspark_ottla.options.options import parse_source_options
+        from pyspark_ottla.options.table_options import with_table_options
         from pyspark_ottla.read.schema import row_schema
 
         options = parse_source_options(self.options)
-        if not options.decode.fields:
-            return row_schema(options)
-        from pyspark_ottla.decode.resolved import resolve_decoding
+        decoding = None
+        if options.decode.fields:
+            from pyspark_ottla.decode.resolved import resolve_decoding
 
-        return row_schema(options, resolve_decoding(options.decode))
+            decoding = resolve_decoding(options.decode)
+        return with_table_options(row_schema(options, decoding), self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from pyspark_ottla.options.options import parse_source_options
+        from pyspark_ottla.options.table_options import split_schema
         from pyspark_ottla.read.reader import create_batch_reader
 
-        return create_batch_reader(parse_source_options(self.options), schema)
+        schema, options = split_schema(schema, self.options)
+        return create_batch_reader(parse_source_options(options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         from pyspark_ottla.options.options import parse_source_options
+        from pyspark_ottla.options.table_options import split_schema
         from pyspark_ottla.read.stream_reader_factory import create_stream_reader
 
-        return create_stream_reader(parse_source_options(self.options), schema)
+        schema, options = split_schema(schema, self.options)
+        return create_stream_reader(parse_source_options(options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from pyspark_ottla.options.sink_options import parse_sink_options
@@ -77,11 +83,20 @@ def register(spark: SparkSession) -> None:
 
     That is the case when the package came with the job as a zip, when another module on the path
     whose name begins with `pyspark_` fails to import, or when this package was put on the path
-    after the session's first lookup.
+    after the session's first lookup. It also lets writes to `ottla` have the default save mode and
+    the update mode, see `writer_modes`.
     """
     from pyspark_ottla.connect import is_connect, session_source
+    from pyspark_ottla.early_connection import connect_early
+    from pyspark_ottla.writer_modes import adopt_connect_modes, adopt_modes
 
-    spark.dataSource.register(session_source(spark) if is_connect(spark) else DefaultSource)
+    if is_connect(spark):
+        spark.dataSource.register(session_source(spark))
+        adopt_connect_modes()
+    else:
+        connect_early(spark.sparkContext.environment)
+        spark.dataSource.register(DefaultSource)
+        adopt_modes()
 
 
 def pickled(function: Callable[..., Any]) -> str:

@@ -199,13 +199,13 @@ _PUT_TOGETHER = (
     *("ssl.keystore.type", "ssl.truststore.type", "zookeeper.ssl.cipher.suites"),
     *("zookeeper.ssl.enabled.protocols", "zookeeper.ssl.keystore.password"),
     *("zookeeper.ssl.keystore.type", "zookeeper.ssl.truststore.type"),
-    "zookeeper.ssl.truststore.password",
+    *("zookeeper.ssl.truststore.password", "sasl.oauthbearer.scope.claim.name"),
 )
 
 _SECURITY = frozenset(security_settings((*broker_settings(), *dynamic_only_settings())))
 
 # Tables of names that say nothing about their use.
-_TABLES = ("unsupported.py", "listener_settings.py", "dynamic_rules.py")
+_TABLES = ("unsupported.py", "listeners.py", "dynamic_rules.py")
 
 
 def names_in_the_code() -> set[str]:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from ottla.broker.metrics.statistics import TIME_BUCKETS, MetricsRegistry
 from ottla.broker.metrics.telemetry.exported import MAX_SERIES
 from ottla.broker.metrics.topic_statistics import MAX_TOPICS, OTHER_TOPICS
-from ottla.broker.share.statistics import MAX_GROUPS, OTHER_GROUPS
+from ottla.broker.share.metrics import MAX_GROUPS, OTHER_GROUPS
 from ottla.broker.testing.embedded import Broker
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -19,10 +19,15 @@ KNOWS = re.compile(
     r"_in_(?:steps|slices|turns|parts)\b|run_at_once|\bin_slices\b"
 )
 CONSTANT = re.compile(
-    r"^_?[A-Z_]*(?:PER_(?:STEP|SLICE|TURN|CHECK|PART|PIECE)|AT_ONCE|(?:SLICE|TURN|PAUSE)_SECONDS|"
-    r"INLINE_\w+|SMALL_(?:ELEMENTS|PARTITIONS))\b[^=\n]*=",
+    r"^_?[A-Z_]*(?:PER_(?:STEP|SLICE|TURN|CHECK|PART|PIECE)|(?:SLICE|TURN)_SECONDS|"
+    r"(?:PARTITIONS|TOPICS|NAMES|STEPS|ITEMS|ROWS)_AT_ONCE)\b[^=\n]*=",
     re.MULTILINE,
 )
+DRIVES = re.compile(
+    r"\b(?:run_in_slices|run_in_turns|in_slices|run_at_once|SlicedJobs|TurnQueue|Turn\(|over\(|"
+    r"respond_when_built|respond_in_slices|in_parts|Slices\()|sleep\(0\)"
+)
+TWIN = re.compile(r"def \w+_in_(?:steps|slices|turns|parts)\b")
 
 
 def files_of(root: Path) -> dict[str, str]:
@@ -63,8 +68,13 @@ def main() -> None:
     short = sum(len(text.splitlines()) < 80 for text in files.values())
     print(f"{'product:':16} {len(files):4} files {lines:7,} lines, {short} files below 80 lines")
     print("Protocol classes:", sum(map(is_port, nodes)))
-    print("files that know of sharing the loop:", sum(map(bool, map(KNOWS.search, files.values()))))
-    print("constants of it:", sum(len(CONSTANT.findall(text)) for text in files.values()))
+    for what, pattern in (
+        ("files that name the sharing of the loop", KNOWS),
+        ("files that give the loop up themselves", DRIVES),
+    ):
+        print(f"{what}: {sum(map(bool, map(pattern.search, files.values())))}")
+    for what, pattern in (("constants of it", CONSTANT), ("twins x_in_steps and alike", TWIN)):
+        print(f"{what}: {sum(len(pattern.findall(text)) for text in files.values())}")
     print(f"tests: {lines_of(root, 'tests/**/*.py'):,} lines")
     print(f"docs and CHANGELOG: {lines_of(root, 'docs/**/*.md', 'CHANGELOG.md'):,} lines")
 

@@ -6,10 +6,12 @@ listener, on a connection that is kept.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
+from ottla.controller.admin.topic_admin import NewTopic
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.message import Message
 from ottla.protocol.messages.allocate_producer_ids import (
@@ -17,13 +19,20 @@ from ottla.protocol.messages.allocate_producer_ids import (
     AllocateProducerIdsResponse,
 )
 from ottla.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from ottla.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.broker_epoch import BrokerEpoch
     from ottla.broker.cluster.inter_broker_client import InterBrokerClient
     from ottla.broker.cluster.metadata_cache import MetadataCache
     from ottla.broker.cluster.producer_ids import ProducerIdBlock
-    from ottla.controller.admin.topic_admin import NewTopic
+    from ottla.broker.config.broker_config import BrokerConfig
     from ottla.controller.controller import Controller
 
 logger = logging.getLogger("ottla.broker")
@@ -51,23 +60,21 @@ class ControllerChannel:
         """`controller` is the one in this process, whether it is active or not."""
         self._local_controller = controller
 
-    def check_connected(self) -> None:
-        """RuntimeError when `connect` was not called."""
-        if self._local_controller is None:
-            raise RuntimeError("ControllerChannel.connect was not called")
-
     @property
     def _controller(self) -> Controller:
-        self.check_connected()
-        assert self._local_controller is not None
+        if self._local_controller is None:
+            raise RuntimeError("ControllerChannel.connect was not called")
         return self._local_controller
 
     async def create_topics(self, topics: list[NewTopic]) -> dict[str, int]:
-        """Creates topics; the result is an error code by name."""
+        """Create topics; the result is an error code by name."""
         if self._controller.is_active:
             rows = await self._controller.create_topics(topics)
             return {row.name: row.error.code for row in rows}
-        from ottla.broker.cluster.remote_topics import create_topics_request, create_topics_response
+        from ottla.broker.cluster.controller_channel import (
+            create_topics_request,
+            create_topics_response,
+        )
 
         response = await self._send(
             create_topics_request(topics, self._inter_broker_client.timeout_ms)
@@ -77,7 +84,7 @@ class ControllerChannel:
     async def alter_partition(
         self, newest_version: int, build: Callable[[int], AlterPartitionRequest]
     ) -> AlterPartitionResponse:
-        """Requests changes of in-sync replicas; raises when the controller cannot be reached.
+        """Request changes of in-sync replicas; raise when the controller cannot be reached.
 
         `build` returns the request in a version, up to `newest_version`; it is called with the
         newest one that the controller has. UnsupportedApiError when it has none of them: a Kafka
@@ -115,7 +122,7 @@ class ControllerChannel:
         return ProducerIdBlock(response.producer_id_start, response.producer_id_len)
 
     async def controlled_shutdown(self) -> int:
-        """Requests other leaders of what this broker leads; the number of those left."""
+        """Request other leaders of what this broker leads; the number of those left."""
         from ottla.protocol.messages.controlled_shutdown import (
             ControlledShutdownRequest,
             ControlledShutdownResponse,
@@ -141,3 +148,63 @@ class ControllerChannel:
         if controller_id < 0:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "there is no controller now")
         return controller_id
+
+
+def create_topics_request(topics: list[NewTopic], timeout_ms: int) -> CreateTopicsRequest:
+    """The request for these topics."""
+    return CreateTopicsRequest(
+        topics=[
+            CreatableTopic(
+                topic.name,
+                topic.num_partitions,
+                topic.replication_factor,
+                [
+                    CreatableReplicaAssignment(index, list(replicas))
+                    for index, replicas in (topic.assignments or {}).items()
+                ],
+                [
+                    CreatableTopicConfig(name, value)
+                    for name, value in (topic.configs or {}).items()
+                ],
+            )
+            for topic in topics
+        ],
+        timeout_ms=timeout_ms,
+    )
+
+
+def create_topics_response(response: Message) -> dict[str, int]:
+    """An error code by topic."""
+    rows = cast("CreateTopicsResponse", response).topics
+    return {row.name: row.error_code for row in rows}
+
+
+async def hand_over(config: BrokerConfig, channel: ControllerChannel) -> bool:
+    """Ask the controller up to `controlled.shutdown.max.retries` times; whether all moved.
+
+    A partition whose other replicas are not in sync stays, and has no leader while this broker is
+    away: stopping continues all the same, as in Kafka.
+    """
+    for attempt in range(config.controlled_shutdown_max_retries):
+        if attempt:
+            await asyncio.sleep(config.controlled_shutdown_retry_backoff_ms / 1000)
+        try:
+            async with asyncio.timeout(config.controller_socket_timeout_ms / 1000):
+                left = await channel.controlled_shutdown()
+        except Exception as error:
+            logger.warning(
+                "Failed to send ControlledShutdown to the controller, attempt %d of %d: %s",
+                attempt + 1,
+                config.controlled_shutdown_max_retries,
+                str(error) or type(error).__name__,
+            )
+            continue
+        if not left:
+            logger.info("Controlled shutdown succeeded: this broker leads no partition")
+            return True
+        logger.warning("Controlled shutdown: %d partitions have no other in-sync replica", left)
+    logger.warning(
+        "Proceeding to shut down although controlled shutdown failed: partitions without another "
+        "in-sync replica have no leader until this broker is back"
+    )
+    return False

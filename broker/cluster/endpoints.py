@@ -70,3 +70,27 @@ class Endpoints:
         if container is not None and container.is_from_outside(context.client_host, local):
             return HOST
         return local
+
+
+class LeaderHint(NamedTuple):
+    """The leader in the metadata cache; `node` is None when it has no endpoint for the client."""
+
+    leader_id: int
+    leader_epoch: int
+    node: Node | None
+
+
+class LeaderHints:
+    """Finds leaders in the metadata cache."""
+
+    def __init__(self, metadata: MetadataCache, endpoints: Endpoints) -> None:
+        self._metadata = metadata
+        self._endpoints = endpoints
+
+    def find(self, context: RequestContext, topic: str, index: int) -> LeaderHint | None:
+        """The leader of a partition for the client behind `context`, or None."""
+        state = self._metadata.snapshot.partition(topic, index)
+        if state is None:
+            return None
+        node = self._endpoints.node(context, state.leader)
+        return LeaderHint(state.leader, state.leader_epoch, node)

@@ -30,7 +30,7 @@ RETRY_MS = 1_000
 
 
 class FeatureCache:
-    """What this broker supports and what the cluster has finalized. Loop only."""
+    """The features this broker supports and those the cluster has finalized. Loop only."""
 
     def __init__(
         self, store: ZnodeStore, runtime: Runtime, supported: Mapping[str, tuple[int, int]]
@@ -47,7 +47,7 @@ class FeatureCache:
         self._is_changed = False
 
     async def start(self) -> None:
-        """Reads the znode and follows its changes. Raises StoreError."""
+        """Read the znode and follow its changes. Raises StoreError."""
         self._watch = await self._store.watch_data(znodes.FEATURE, self._on_event)
         await self._read()
 

@@ -56,13 +56,13 @@ class InterBrokerClient:
         self._opening: dict[asyncio.Timeout, tuple[str, int]] = {}
 
     async def request(self, broker_id: int, request: Message) -> Message:
-        """Sends to a live broker, in its newest version; may raise."""
+        """Send to a live broker, in its newest version; may raise."""
         return await self._request(await self._to_broker(broker_id), request, None)
 
     async def request_in_version(
         self, broker_id: int, api_key: int, newest_version: int, build: Callable[[int], Message]
     ) -> Message:
-        """Sends what `build` returns for the newest version, up to `newest_version`, that the
+        """Send what `build` returns for the newest version, up to `newest_version`, that the
         broker has.
 
         Raises UnsupportedApiError if it has none; nothing is sent then, and the connection stays:
@@ -137,7 +137,7 @@ class InterBrokerClient:
         )
 
     def metadata_changed(self) -> None:
-        """Gives up the connections to brokers that are not live any more.
+        """Give up the connections to brokers that are not live any more.
 
         Over a network that drops packets a request waits for its whole timeout otherwise:
         AlterPartition would go to the next controller only after that.
@@ -153,7 +153,7 @@ class InterBrokerClient:
                 scope.reschedule(0.0)
 
     def close(self) -> None:
-        """Closes all shared connections."""
+        """Close all shared connections."""
         for connection in list(self._connections.values()):
             self._forget(connection)
 
@@ -203,7 +203,7 @@ class InterBrokerClient:
 
 
 class _OwnedConnection:
-    """What the controller's channels use of a connection."""
+    """A connection for the controller's channels."""
 
     def __init__(
         self, connection: AsyncConnection, open_one: Callable[[], Awaitable[AsyncConnection]]

@@ -8,7 +8,7 @@ even across an `await`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from ottla.protocol.messages.update_metadata import (
@@ -17,7 +17,7 @@ from ottla.protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
-from ottla.protocol.steps import run_at_once
+from ottla.protocol.steps import Steps
 from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import ZERO_UUID
 
@@ -26,8 +26,6 @@ LEADER_DURING_DELETE = -2
 
 # A request arrives late by a minute or two at most. Some hundred kilobytes.
 _DELETED_MAX = 5_000
-# A partition takes 1 to 2 us.
-_PARTITIONS_PER_STEP = 64
 
 # Kafka's name of the listener when a controller of before 0.10.2 names none: the protocol's.
 _PROTOCOL_NAMES = {0: "PLAINTEXT", 1: "SSL", 2: "SASL_PLAINTEXT", 3: "SASL_SSL"}
@@ -120,7 +118,7 @@ class MetadataSnapshot:
 
 
 class MetadataCache:
-    """Holder of the current snapshot. Loop only; `update` has no await."""
+    """Holder of the current snapshot. Loop only."""
 
     def __init__(self) -> None:
         self.snapshot = MetadataSnapshot({}, {}, {}, (-1, 0))
@@ -132,7 +130,7 @@ class MetadataCache:
     async def wait_until(
         self, condition: Callable[[MetadataSnapshot], bool], timeout_ms: int
     ) -> bool:
-        """Waits until a snapshot satisfies `condition`; False when the time is up first."""
+        """Wait until a snapshot satisfies `condition`; False when the time is up first."""
         if condition(self.snapshot):
             return True
         if timeout_ms <= 0:
@@ -163,29 +161,26 @@ class MetadataCache:
         one, where deleted topics are back."""
         self._deleted_ids.clear()
 
-    def update(self, request: UpdateMetadataRequest) -> list[TopicPartition]:
-        """Publishes the next snapshot; returns the partitions that the request deleted.
+    def publish(
+        self, request: UpdateMetadataRequest, *, keep_brokers: bool = False
+    ) -> Steps[list[TopicPartition]]:
+        """Publish the next snapshot; return the partitions that the request deletes.
 
         Topics that the request does not name stay as they are (the controller sends differences).
         So do partitions of which this controller has published a later state: after a time-out it
         sends a request again over a new connection, and the first one may arrive after the next.
-        Topics that were deleted since are removed from a late request.
-        """
-        return run_at_once(self.update_in_steps(request))
+        Topics that were deleted since are removed from a late request. With `keep_brokers` the
+        brokers stay, as if it were late.
 
-    def update_in_steps(
-        self, request: UpdateMetadataRequest, *, keep_brokers: bool = False
-    ) -> Generator[None, None, list[TopicPartition]]:
-        """`update` for requests with very many partitions. The snapshot changes with the last step;
-        until then there must be no other update. `keep_brokers`: those of the request do not count,
-        as if it were late."""
+        It may pause between partitions: the snapshot changes with the last step, and until then no
+        other update may begin.
+        """
         is_late = self._drop_late(request) or keep_brokers
         old = self.snapshot
         topics = old.topics
         topic_names = old.topic_names
         deleted: list[TopicPartition] = []
         same_controller = request.controller_epoch == old.controller_epoch
-        steps = 0
         changes = _by_topic(request)
         if changes:
             topics = dict(topics)
@@ -213,10 +208,7 @@ class MetadataCache:
                         is_late = True
                     else:
                         partitions[state.partition_index] = _partition(state)
-                steps += 1
-                if steps >= _PARTITIONS_PER_STEP:
-                    steps = 0
-                    yield
+                yield
             if partitions:
                 topics[name] = TopicMetadata(name, topic_id, partitions)
                 if topic_id != ZERO_UUID:
@@ -237,7 +229,7 @@ class MetadataCache:
         return deleted
 
     def _drop_late(self, request: UpdateMetadataRequest) -> bool:
-        """Removes deleted topics from the request; returns whether it is late.
+        """Remove deleted topics from the request; return whether it is late.
 
         After a time-out the controller sends a request again, and the first one may arrive when the
         topic is gone, or was created again with another id. One that deletes it, which is dropped

@@ -19,7 +19,6 @@ import copy
 import os
 from collections.abc import Iterable, Mapping
 
-from ottla.broker.config.all_rules import check_rules
 from ottla.broker.config.definitions import (
     Value,
     broker_settings,
@@ -28,13 +27,12 @@ from ottla.broker.config.definitions import (
     split_list,
     topic_settings,
 )
-from ottla.broker.config.dynamic_layers import StoredSecrets, parsable
-from ottla.broker.config.error_places import located, names_in
-from ottla.broker.config.errors import ConfigError, each_error, raise_all
+from ottla.broker.config.dynamic_rules import StoredSecrets, parsable
+from ottla.broker.config.errors import ConfigError, each_error, located, names_in, raise_all
 from ottla.broker.config.jaas_file import JaasFile
-from ottla.broker.config.listener_settings import PREFIX
 from ottla.broker.config.listeners import (
     LISTENERS,
+    PREFIX,
     Endpoint,
     parse_endpoints,
     parse_protocol_map,
@@ -42,7 +40,7 @@ from ottla.broker.config.listeners import (
 from ottla.broker.config.password_encoder import new_encoder
 from ottla.broker.config.properties_file import Property
 from ottla.broker.config.providers import ConfigProviders
-from ottla.broker.config.remote_log import RemoteLogConfig
+from ottla.broker.config.rules import validate
 from ottla.broker.config.sources import collect, without_stars
 from ottla.broker.config.unsupported import unused_settings
 
@@ -55,7 +53,7 @@ _MINUTE_MS = 60_000
 _HOUR_MS = 3_600_000
 
 
-class BrokerConfig(RemoteLogConfig):
+class BrokerConfig:
     """All settings of a broker; changed in place by `update_dynamic` only, on the event loop."""
 
     advertised_listeners: str | None
@@ -172,6 +170,30 @@ class BrokerConfig(RemoteLogConfig):
     queued_max_requests: int
     quota_window_num: int
     quota_window_size_seconds: int
+    remote_fetch_max_wait_ms: int
+    remote_log_index_file_cache_total_size_bytes: int
+    remote_log_manager_copier_thread_pool_size: int
+    remote_log_manager_copy_max_bytes_per_second: int
+    remote_log_manager_copy_quota_window_num: int
+    remote_log_manager_copy_quota_window_size_seconds: int
+    remote_log_manager_expiration_thread_pool_size: int
+    remote_log_manager_fetch_max_bytes_per_second: int
+    remote_log_manager_fetch_quota_window_num: int
+    remote_log_manager_fetch_quota_window_size_seconds: int
+    remote_log_manager_task_interval_ms: int
+    remote_log_manager_task_retry_backoff_max_ms: int
+    remote_log_manager_task_retry_backoff_ms: int
+    remote_log_manager_task_retry_jitter: float
+    remote_log_manager_thread_pool_size: int
+    remote_log_metadata_custom_metadata_max_bytes: int
+    remote_log_metadata_manager_class_name: str
+    remote_log_metadata_manager_impl_prefix: str
+    remote_log_metadata_manager_listener_name: str | None
+    remote_log_reader_max_pending_tasks: int
+    remote_log_reader_threads: int
+    remote_log_storage_manager_class_name: str | None
+    remote_log_storage_manager_impl_prefix: str
+    remote_log_storage_system_enable: bool
     replica_fetch_backoff_ms: int
     replica_fetch_max_bytes: int
     replica_fetch_min_bytes: int
@@ -234,7 +256,12 @@ class BrokerConfig(RemoteLogConfig):
         self.jaas_file = JaasFile(os.environ.get("KAFKA_OPTS", ""))
         self._apply_synonyms()
         self._refresh()
-        self._check()
+        validate(self)
+        if unused := unused_settings(self.given):
+            self.warn(
+                f"Without effect in this broker: {', '.join(unused)} (docs/configuration.md names "
+                "the settings that are used)"
+            )
         self.secrets = StoredSecrets(new_encoder(self, self.password_encoder_secret))
 
     @classmethod
@@ -309,6 +336,10 @@ class BrokerConfig(RemoteLogConfig):
         setting = broker_settings().get(name)
         return None if setting is None else setting.default
 
+    def texts(self) -> dict[str, str]:
+        """All settings that are set, as text: in the file and, over these, at run time."""
+        return {**self.given, **self.cluster_dynamic, **self.broker_dynamic}
+
     def value(self, name: str) -> Value:
         """The typed value of any setting of the table, by Kafka's name."""
         value: Value = getattr(self, name.replace(".", "_"))
@@ -360,10 +391,24 @@ class BrokerConfig(RemoteLogConfig):
         self._ignore_wrong_listeners()
         return [name for name, text in before.items() if self.effective_text(name) != text]
 
-    def with_broker_settings(self, broker: Mapping[str, str]) -> BrokerConfig:
-        """These settings with other dynamic settings of the broker; this object stays as it is."""
+    def with_dynamic(
+        self,
+        cluster: Mapping[str, str] | None = None,
+        broker: Mapping[str, str] | None = None,
+    ) -> BrokerConfig:
+        """A copy with these dynamic settings, as they were set; None leaves a layer as it is.
+
+        Raises ConfigError for a value that cannot be parsed. `validate` checks the rest.
+        """
         changed = copy.copy(self)
-        changed.broker_dynamic = {name: self.resolve(name, text) for name, text in broker.items()}
+        if cluster is not None:
+            changed.cluster_dynamic = {
+                name: self.resolve(name, text) for name, text in cluster.items()
+            }
+        if broker is not None:
+            changed.broker_dynamic = {
+                name: self.resolve(name, text) for name, text in broker.items()
+            }
         changed._refresh()
         return changed
 
@@ -466,17 +511,6 @@ class BrokerConfig(RemoteLogConfig):
         """The text of every topic setting that has a value on this broker."""
         found = ((name, self.topic_default_text(name)) for name in topic_settings())
         return {name: text for name, text in found if text is not None}
-
-    # -- rules between settings -----------------------------------------------------------------
-
-    def _check(self) -> None:
-        """Raises all that is wrong at once."""
-        check_rules(self)
-        if unused := unused_settings(self.given):
-            self.warn(
-                f"Without effect in this broker: {', '.join(unused)} (docs/configuration.md names "
-                "the settings that are used)"
-            )
 
 
 def _first_given(config: BrokerConfig, *names: str) -> int:

@@ -20,6 +20,15 @@ def children(content: bytes) -> list[bytes]:
     return found
 
 
+def encoded(tag: int, content: bytes) -> bytes:
+    """One element."""
+    size = len(content)
+    if size < 0x80:
+        return bytes((tag, size)) + content
+    length = size.to_bytes((size.bit_length() + 7) // 8, "big")
+    return bytes((tag, 0x80 | len(length))) + length + content
+
+
 def _bounds(data: bytes, position: int) -> tuple[int, int]:
     """Where the content of the element at `position` begins and ends."""
     if position + 2 > len(data):

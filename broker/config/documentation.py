@@ -9,7 +9,7 @@ import os
 from functools import cache
 
 from ottla.broker.config.definitions import topic_settings
-from ottla.broker.config.listener_settings import base_name
+from ottla.broker.config.listeners import base_name
 
 
 def broker_documentation(name: str) -> str | None:

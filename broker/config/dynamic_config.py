@@ -11,10 +11,8 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from ottla.broker.config.dynamic_layers import is_secret
-from ottla.broker.config.dynamic_rules import is_read_at_start
+from ottla.broker.config.dynamic_rules import is_read_at_start, is_secret
 from ottla.broker.config.errors import ConfigError
-from ottla.controller.slices import pause
 from ottla.controller.tree import znodes
 from ottla.controller.tree.entity_configs import (
     ConfigChangeWatcher,
@@ -25,6 +23,7 @@ from ottla.controller.tree.entity_configs import (
 )
 from ottla.controller.tree.store import StoreError
 from ottla.protocol.listed import listed
+from ottla.protocol.steps import Turn
 from ottla.protocol.topics import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
@@ -66,6 +65,9 @@ class _Reading:
 class DynamicConfig:
     """The dynamic settings of topics and brokers, kept in step with the znode tree."""
 
+    #: Receives each change.
+    listener: ConfigListener
+
     def __init__(
         self,
         store: ZnodeStore,
@@ -73,10 +75,12 @@ class DynamicConfig:
         config: BrokerConfig,
         broker_id: int,
         make_log_config: Callable[[Properties], LogConfig],
-        listener: ConfigListener,
+        listener: ConfigListener | None = None,
     ) -> None:
-        """`make_log_config` builds a log's settings from all topic settings as text."""
-        self._listener = listener
+        """`make_log_config` builds a log's settings from all topic settings as text. Without a
+        `listener` one is assigned before `start`."""
+        if listener is not None:
+            self.listener = listener
         self._store = store
         self._config = config
         self._broker_id = broker_id
@@ -184,7 +188,7 @@ class DynamicConfig:
         return entities
 
     async def _take_current(self, entities: Iterable[str]) -> None:
-        """Takes what the entities hold now. Other tasks run after each change of a topic.
+        """Takes what the entities hold now. Other tasks run between changes.
 
         What cannot be applied is logged: a tool that writes the znode itself has not had it
         validated by a broker, and neither a start nor the partitions of other topics wait for it.
@@ -193,6 +197,7 @@ class DynamicConfig:
         again.
         """
         wanted = list(dict.fromkeys(entities))
+        turn = Turn()
         while wanted:
             reading = _Reading()
             self._readings.append(reading)
@@ -206,7 +211,7 @@ class DynamicConfig:
                         logger.exception("Failed to apply the configuration of %s", entity)
                         continue
                     if has_changed:
-                        await pause()
+                        await turn.share()
             finally:
                 self._readings.remove(reading)
             wanted = [entity for entity in wanted if entity in reading.taken_by_others]
@@ -262,7 +267,7 @@ class DynamicConfig:
         elif kind == znodes.ENTITY_GROUPS:
             self._take_group(znodes.desanitize(name), properties)
         else:
-            self._listener.quota_changed(kind, name, properties)
+            self.listener.quota_changed(kind, name, properties)
         return False
 
     def _take_group(self, group_id: str, properties: Properties) -> None:
@@ -281,7 +286,7 @@ class DynamicConfig:
             self.client_metrics[name] = properties
         else:
             self.client_metrics.pop(name, None)
-        self._listener.client_metrics_changed(name, properties)
+        self.listener.client_metrics_changed(name, properties)
 
     def _take_topic(self, name: str, properties: Properties) -> bool:
         if self._topics.get(name, {}) == properties:
@@ -292,7 +297,7 @@ class DynamicConfig:
             self._topics.pop(name, None)
         self._log_configs.pop(name, None)
         logger.info("Updated the settings of topic %s: %s", name, properties, extra={"topic": name})
-        self._listener.topic_changed(name)
+        self.listener.topic_changed(name)
         return True
 
     def _take_broker(self, name: str, properties: Properties) -> None:
@@ -309,7 +314,7 @@ class DynamicConfig:
             logger.warning("Used from the next start of this broker on: %s", listed(late))
         self._log_configs.clear()
         logger.info("Updated broker settings: %s", listed(changed))
-        self._listener.broker_changed(changed)
+        self.listener.broker_changed(changed)
 
 
 def _listener_names(config: BrokerConfig) -> list[str]:

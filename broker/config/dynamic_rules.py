@@ -7,31 +7,47 @@ describes as if it were in use, and uses from the next start on; only secrets ma
 providers; a new listener whose port is in use, or that lacks its keys or users, is rejected; Kafka
 logs it when it opens it; of an open listener, what is not SASL, keys or trust is deleted together
 with the listener only, and so is what the listener of brokers has of SASL: it stays.
+
+`StoredSecrets` and `parsable` read a layer of dynamic settings from its znode: decoded, parsed and
+checked one by one.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from ottla.broker.config.definitions import PER_BROKER, READ_ONLY, broker_settings, parse_value
 from ottla.broker.config.errors import ConfigError
-from ottla.broker.config.listener_settings import (
+from ottla.broker.config.listeners import (
+    LISTENERS,
     PREFIX,
+    check_advertised,
+    check_changed_listeners,
     check_listener_settings,
     find_broker_setting,
     listener_setting,
 )
-from ottla.broker.config.listeners import LISTENERS, check_advertised, check_changed_listeners
-from ottla.broker.config.number_rules import CHANGING_NUMBERS, check_numbers
 from ottla.broker.config.providers import has_reference, is_reference
+from ottla.broker.config.rules import CHANGING_NUMBERS, check_numbers
 from ottla.broker.config.sasl import check_sasl
 from ottla.broker.config.sources import is_known, unknown_setting
 from ottla.broker.config.unsupported import check_supported
 
 if TYPE_CHECKING:
     from ottla.broker.config.broker_config import BrokerConfig
+
+from collections.abc import Callable
+
+from ottla.broker.config.definitions import (
+    Setting,
+    dynamic_only_settings,
+)
+from ottla.broker.config.listeners import (
+    find_listener_setting,
+)
+from ottla.broker.config.password_encoder import PasswordEncoder
+
 #: Settings of an open listener that new connections get (`SslConfigs.RECONFIGURABLE_CONFIGS`).
 RENEWABLE = frozenset(
     (
@@ -101,11 +117,8 @@ def check_changed_numbers(
 ) -> None:
     """ConfigError if numbers do not fit together (`check_numbers`) once `wanted` are the dynamic
     settings of the broker, or of the cluster."""
-    after = copy.copy(config)
-    if not per_broker:
-        after.cluster_dynamic = _changing_numbers(wanted)
     own = _changing_numbers(wanted if per_broker else config.broker_dynamic)
-    check_numbers(after.with_broker_settings(own))
+    check_numbers(config.with_dynamic(None if per_broker else _changing_numbers(wanted), own))
 
 
 def _changing_numbers(settings: Mapping[str, str]) -> dict[str, str]:
@@ -170,3 +183,93 @@ def _is_of_sasl(name: str) -> bool:
 def _is_of_one_broker(name: str) -> bool:
     """Kafka lets only limits of a listener be the same for all brokers."""
     return name.startswith(PREFIX) and find_broker_setting(name).name not in _LIMITS
+
+
+class StoredSecrets:
+    """The secrets of dynamic settings, which are encrypted in the znode tree.
+
+    A reference to `config.providers` is no secret and may stand there as it is.
+    """
+
+    def __init__(self, encoder: PasswordEncoder | None) -> None:
+        """Without an encoder (no `password.encoder.secret`) there are references only."""
+        self._encoder = encoder
+
+    @property
+    def has_encoder(self) -> bool:
+        """Whether secrets can be stored."""
+        return self._encoder is not None
+
+    def decode(self, name: str, text: str) -> str:
+        """The value of a setting as it was set. Raises ConfigError for a secret that cannot be
+        read."""
+        if not is_secret(name) or is_reference(text):
+            return text
+        if self._encoder is None:
+            raise ConfigError(
+                f"{name} is a secret, which is stored encrypted: set password.encoder.secret, or "
+                "write ${file:...} of config.providers."
+            )
+        try:
+            return self._encoder.decode(text)
+        except ConfigError as error:
+            raise ConfigError(f"{name}: {error}") from None
+
+    def decode_all(self, properties: Mapping[str, str]) -> dict[str, str]:
+        """The values as they were set; a secret that cannot be read is left out, as in Kafka."""
+        values = {}
+        for name, text in properties.items():
+            try:
+                values[name] = self.decode(name, text)
+            except ConfigError:
+                continue
+        return values
+
+    def encode_all(self, properties: Mapping[str, str]) -> dict[str, str]:
+        """The values for the znode tree."""
+        encoder = self._encoder
+        if encoder is None:
+            return dict(properties)
+        return {
+            name: encoder.encode(text) if is_secret(name) else text
+            for name, text in properties.items()
+        }
+
+
+def is_secret(name: str) -> bool:
+    """Whether a dynamic setting of a broker holds a password or a key."""
+    setting = _setting(name)
+    return setting is not None and setting.sensitive
+
+
+def parsable(
+    layer: Mapping[str, str],
+    listeners: Iterable[str],
+    secrets: StoredSecrets,
+    resolve: Callable[[str, str], str],
+    warn: Callable[[str], None],
+) -> dict[str, str]:
+    """The values of a layer. One that cannot be used is left out with a warning, as Kafka does:
+    what stands in the znode was checked by the broker that wrote it."""
+    good: dict[str, str] = {}
+    for name, text in layer.items():
+        try:
+            setting = _setting(name)
+            if name.startswith(PREFIX):
+                check_listener_settings([name], listeners)
+                setting = listener_setting(name).setting
+            value = resolve(name, secrets.decode(name, text))
+            if setting is not None:
+                parse_value(setting, value)
+            check_supported({name: value})
+        except ConfigError as error:
+            warn(f"Ignoring a dynamic setting: {error}")
+            continue
+        good[name] = value
+    return good
+
+
+def _setting(name: str) -> Setting | None:
+    if name.startswith(PREFIX):
+        return find_listener_setting(name)
+    return broker_settings().get(name) or dynamic_only_settings().get(name)

@@ -1,8 +1,13 @@
-"""The errors that wrong settings raise."""
+"""The errors that wrong settings raise, and the place of the setting that an error names."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.broker.config.properties_file import Property
 
 
 class ConfigError(Exception):
@@ -46,3 +51,20 @@ def raise_all(errors: Sequence[ConfigError]) -> None:
         raise different[0]
     if different:
         raise ConfigErrors(different)
+
+
+# Names of settings in a message: words with dots, and the one without.
+_SETTING = re.compile(r"[a-z][\w-]*(?:\.[\w-]+)+|\blisteners\b")
+
+
+def names_in(error: ConfigError) -> list[str]:
+    """The words of a message that look like settings, in order."""
+    return [word.rstrip(".") for word in _SETTING.findall(str(error))]
+
+
+def located(error: ConfigError, given: Mapping[str, Property]) -> ConfigError:
+    """The error with the place of the first setting that it names and that was given."""
+    for name in names_in(error):
+        if name in given:
+            return error.at(given[name].origin)
+    return error

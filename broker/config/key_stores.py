@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from ottla.broker.config import pem
 from ottla.broker.config.errors import ConfigError
 
 TYPES = ("JKS", "PKCS12", "PEM")
@@ -51,7 +53,12 @@ def read_keys(
             return Keys(_keys_of_pkcs12(data, store_password), None)
     except ValueError as error:
         raise ConfigError(f"{where}: {error}.") from None
-    return Keys(data, key_password)
+    try:
+        return Keys(pem.keys_and_certificates(data), key_password)
+    except pem.PemError as error:
+        raise ConfigError(
+            f"No private key with its certificate can be read from {path}: {error}."
+        ) from None
 
 
 def read_trust(setting: str, path: str, kind: str | None, password: str | None) -> bytes:
@@ -65,7 +72,7 @@ def read_trust(setting: str, path: str, kind: str | None, password: str | None) 
         elif data.startswith(b"\x30"):
             found = _trust_of_pkcs12(data, password)
         else:
-            return data
+            return pem.trusted(data)
     except ValueError as error:
         raise ConfigError(f"{setting}.location: {path}: {error}.") from None
     if not found:
@@ -73,13 +80,114 @@ def read_trust(setting: str, path: str, kind: str | None, password: str | None) 
     return b"".join(found)
 
 
+def inline_keys(key: str, chain: str, password: str | None) -> Keys:
+    """The keys of the texts `ssl.keystore.key` and its chain. Raises ConfigError."""
+    try:
+        private = pem.private_key(key)
+    except pem.PemError as error:
+        raise ConfigError(f"ssl.keystore.key: {error}.") from None
+    try:
+        return Keys(private + pem.certificates(chain), password)
+    except pem.PemError as error:
+        raise ConfigError(f"ssl.keystore.certificate.chain: {error}.") from None
+
+
+def inline_trust(text: str) -> bytes:
+    """The certificates of the text `ssl.truststore.certificates`, as PEM. Raises ConfigError."""
+    try:
+        return pem.certificates(text)
+    except pem.PemError as error:
+        raise ConfigError(f"ssl.truststore.certificates: {error}.") from None
+
+
+def check_sources(settings: Callable[[str], str | None]) -> None:
+    """ConfigError, in Kafka's words, for keys or trust that settings name twice or in part.
+
+    As `DefaultSslEngineFactory`, except that a file of another type than `ssl.keystore.type` needs
+    no password if it is in PEM.
+    """
+    _check_key_source(settings)
+    _check_trust_source(settings)
+
+
+def _is_pem(kind: str | None) -> bool:
+    return (kind or "").upper() == "PEM"
+
+
+def _check_key_source(settings: Callable[[str], str | None]) -> None:
+    path, kind = settings("ssl.keystore.location"), settings("ssl.keystore.type")
+    key, chain = settings("ssl.keystore.key"), settings("ssl.keystore.certificate.chain")
+    has_password = bool(settings("ssl.keystore.password"))
+    if key and not _is_pem(kind):
+        raise ConfigError(
+            "SSL private key can be specified only for PEM, but key store type is "
+            f"{kind or 'JKS'}: set ssl.keystore.type=PEM."
+        )
+    if key and not chain:
+        raise ConfigError(
+            "SSL private key is specified, but certificate chain is not specified: set "
+            "ssl.keystore.certificate.chain."
+        )
+    if key and path:
+        raise ConfigError(
+            "Both SSL key store location and separate private key are specified: remove "
+            "ssl.keystore.location or ssl.keystore.key."
+        )
+    if chain and not key:
+        raise ConfigError(
+            "SSL certificate chain is specified, but private key is not specified: set "
+            "ssl.keystore.key."
+        )
+    if has_password and (key or (path and _is_pem(kind))):
+        raise ConfigError(
+            "SSL key store password cannot be specified with PEM format, only key password may be "
+            "specified: set ssl.key.password instead of ssl.keystore.password."
+        )
+    if has_password and not path:
+        raise ConfigError(
+            "SSL key store is not specified, but key store password is specified: set "
+            "ssl.keystore.location."
+        )
+
+
+def _check_trust_source(settings: Callable[[str], str | None]) -> None:
+    path, kind = settings("ssl.truststore.location"), settings("ssl.truststore.type")
+    inline = settings("ssl.truststore.certificates")
+    has_password = bool(settings("ssl.truststore.password"))
+    if inline and not _is_pem(kind):
+        raise ConfigError(
+            "SSL trust store certs can be specified only for PEM, but trust store type is "
+            f"{kind or 'JKS'}: set ssl.truststore.type=PEM."
+        )
+    if inline and path:
+        raise ConfigError(
+            "Both SSL trust store location and separate trust certificates are specified: remove "
+            "ssl.truststore.location or ssl.truststore.certificates."
+        )
+    if has_password and (inline or (path and _is_pem(kind))):
+        raise ConfigError(
+            "SSL trust store password cannot be specified for PEM format: remove "
+            "ssl.truststore.password."
+        )
+    if has_password and not path:
+        raise ConfigError(
+            "SSL trust store is not specified, but trust store password is specified: set "
+            "ssl.truststore.location."
+        )
+
+
+def certificates_of(pem: bytes) -> list[bytes]:
+    """The certificates in DER, in their order."""
+    return [
+        base64.b64decode(b"".join(found.group().splitlines()[1:-1]))
+        for found in _CERTIFICATE.finditer(pem)
+    ]
+
+
 def first_certificate(pem: bytes) -> bytes | None:
     """The certificate of a key, in DER: the first in its chain."""
-    found = _CERTIFICATE.search(pem)
-    if found is None:
-        return None
-    lines = found.group().splitlines()[1:-1]
-    return base64.b64decode(b"".join(lines))
+    found = certificates_of(pem)
+    return found[0] if found else None
 
 
 def _read(setting: str, path: str, kind: str | None) -> bytes:
@@ -120,7 +228,11 @@ def _keys_of_pkcs12(data: bytes, password: str | None) -> bytes:
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
-    chain = [store.cert.certificate, *(each.certificate for each in store.additional_certs)]
+    chain = [store.cert.certificate]
+    # Certificates of other keys in the store are not of its chain.
+    others = {each.certificate.subject: each.certificate for each in store.additional_certs}
+    while chain[-1].issuer in others and chain[-1].issuer != chain[-1].subject:
+        chain.append(others.pop(chain[-1].issuer))
     return b"".join([key, *(each.public_bytes(serialization.Encoding.PEM) for each in chain)])
 
 

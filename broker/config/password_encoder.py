@@ -10,13 +10,15 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ottla.broker.config.errors import ConfigError
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers import Cipher
     from cryptography.hazmat.primitives.ciphers.modes import CBC
+
+    from ottla.broker.config.broker_config import BrokerConfig
 
 #: The ciphers that there are, and the length of their initialization vectors in bytes.
 CIPHERS = {"AES/CBC/PKCS5Padding": 16, "AES/GCM/NoPadding": 12}
@@ -33,15 +35,6 @@ _TAG_BITS = 128
 _MAX_ITERATIONS = 1_000_000
 # A broker has a few passwords; each is decoded at every change of its settings otherwise.
 _KEPT = 100
-
-
-class EncoderSettings(Protocol):
-    """The settings with which passwords are encoded."""
-
-    password_encoder_cipher_algorithm: str
-    password_encoder_iterations: int
-    password_encoder_key_length: int
-    password_encoder_keyfactory_algorithm: str | None
 
 
 class PasswordEncoder:
@@ -137,7 +130,7 @@ class PasswordEncoder:
         return hashlib.pbkdf2_hmac(digest, self._secret, salt, iterations, bits // 8)
 
 
-def new_encoder(settings: EncoderSettings, secret: str | None) -> PasswordEncoder | None:
+def new_encoder(settings: BrokerConfig, secret: str | None) -> PasswordEncoder | None:
     """An encoder of these settings; None without a secret. Raises ConfigError."""
     if not secret:
         return None

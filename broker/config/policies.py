@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.config.python_classes import find_class, load_class
 from ottla.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.broker.config.broker_config import BrokerConfig
 
 logger = logging.getLogger("ottla.config")
 
@@ -55,18 +58,10 @@ class ConfigAlteration(NamedTuple):
     configs: Mapping[str, str | None]
 
 
-class PolicySettings(Protocol):
-    """What is read here of the broker's settings (`BrokerConfig`)."""
-
-    given: dict[str, str]
-    create_topic_policy_class_name: str | None
-    alter_config_policy_class_name: str | None
-
-
 class Policies:
     """The policies of one broker. Loop only: a request waits for its policy, and so do others."""
 
-    def __init__(self, config: PolicySettings) -> None:
+    def __init__(self, config: BrokerConfig) -> None:
         """Loads and configures both. Raises ConfigError when one cannot be used."""
         self._create_topic = _load(
             CREATE_TOPIC, config.create_topic_policy_class_name, config.given
@@ -84,7 +79,7 @@ class Policies:
         _ask(ALTER_CONFIG, self._alter_config, change)
 
 
-def check_policies(config: PolicySettings) -> None:
+def check_policies(config: BrokerConfig) -> None:
     """ConfigError when a setting names no class of Python."""
     for setting, name in (
         (CREATE_TOPIC, config.create_topic_policy_class_name),

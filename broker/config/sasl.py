@@ -8,16 +8,15 @@ it is not set, the JAAS file of the process has the logins (Kafka's `JaasContext
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.config.definitions import broker_settings, parse_value, split_list
 from ottla.broker.config.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+    from ottla.broker.config.broker_config import BrokerConfig
     from ottla.broker.config.jaas import JaasLogin
-    from ottla.broker.config.jaas_file import JaasFile, JaasSection
+    from ottla.broker.config.jaas_file import JaasSection
     from ottla.broker.config.listeners import Endpoint
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
@@ -37,22 +36,7 @@ _OR_A_FILE = (
 )
 
 
-class SaslConfig(Protocol):
-    """What is read here of the broker's settings (`BrokerConfig`)."""
-
-    connections_max_reauth_ms: int
-    jaas_file: JaasFile
-
-    def effective_text(self, name: str) -> str | None: ...
-
-    def listener_text(self, listener_name: str, name: str) -> str | None: ...
-
-    def inter_broker_listener(self) -> str: ...
-
-    def listener_endpoints(self) -> Sequence[Endpoint]: ...
-
-
-def enabled_mechanisms(config: SaslConfig, listener_name: str) -> list[str]:
+def enabled_mechanisms(config: BrokerConfig, listener_name: str) -> list[str]:
     """The mechanisms of a listener as they are written."""
     return split_list(config.listener_text(listener_name, "sasl.enabled.mechanisms") or "")
 
@@ -62,7 +46,7 @@ def mechanism_setting(listener_name: str, mechanism: str, name: str) -> str:
     return f"listener.name.{listener_name.lower()}.{mechanism.lower()}.{name}"
 
 
-def jaas_login(config: SaslConfig, listener_name: str, mechanism: str) -> JaasLogin | None:
+def jaas_login(config: BrokerConfig, listener_name: str, mechanism: str) -> JaasLogin | None:
     """The login of a mechanism, None when there is none. Raises ConfigError."""
     name = mechanism_setting(listener_name, mechanism, "sasl.jaas.config")
     text = config.effective_text(name)
@@ -82,7 +66,7 @@ def jaas_login(config: SaslConfig, listener_name: str, mechanism: str) -> JaasLo
     return login
 
 
-def _section(config: SaslConfig, listener_name: str) -> JaasSection | None:
+def _section(config: BrokerConfig, listener_name: str) -> JaasSection | None:
     """What the JAAS file has for a listener. Raises ConfigError."""
     section = config.jaas_file.section(f"{listener_name.lower()}.KafkaServer", "KafkaServer")
     if section is not None:
@@ -109,7 +93,7 @@ def _login_of_file(section: JaasSection, mechanism: str) -> JaasLogin:
     return JaasLogin(module, {}) if login is None else login
 
 
-def _password_options(config: SaslConfig, listener_name: str, mechanism: str) -> dict[str, str]:
+def _password_options(config: BrokerConfig, listener_name: str, mechanism: str) -> dict[str, str]:
     """`username` and `password` for other brokers.
 
     In a JAAS file they are those of any login of PLAIN or SCRAM, whatever the mechanism is: Kafka's
@@ -123,6 +107,7 @@ def _password_options(config: SaslConfig, listener_name: str, mechanism: str) ->
         login = jaas_login(config, listener_name, mechanism)
         return {} if login is None else login.options
     from ottla.protocol.java_order import hash_map_order
+    from ottla.protocol.steps import run_at_once
 
     modules = (_MODULES["PLAIN"], _MODULES["SCRAM-SHA-256"])
     logins = [each.options for each in section.logins if each.module in modules]
@@ -130,11 +115,11 @@ def _password_options(config: SaslConfig, listener_name: str, mechanism: str) ->
     for name in ("username", "password"):
         found = dict.fromkeys(login[name] for login in logins if name in login)
         if found:
-            options[name] = hash_map_order(found)[0]
+            options[name] = run_at_once(hash_map_order(found))[0]
     return options
 
 
-def plain_passwords(config: SaslConfig, listener_name: str) -> dict[str, str]:
+def plain_passwords(config: BrokerConfig, listener_name: str) -> dict[str, str]:
     """Passwords by user of a listener with PLAIN. Raises ConfigError."""
     login = jaas_login(config, listener_name, "PLAIN")
     options = {} if login is None else login.options
@@ -145,18 +130,18 @@ def plain_passwords(config: SaslConfig, listener_name: str) -> dict[str, str]:
     }
 
 
-def oauth_text(config: SaslConfig, listener_name: str, name: str) -> str | None:
+def oauth_text(config: BrokerConfig, listener_name: str, name: str) -> str | None:
     """A setting of OAUTHBEARER on a listener; that of the mechanism wins."""
     special = config.effective_text(mechanism_setting(listener_name, "OAUTHBEARER", name))
     return special if special is not None else config.listener_text(listener_name, name)
 
 
-def jwks_url(config: SaslConfig, listener_name: str) -> str | None:
+def jwks_url(config: BrokerConfig, listener_name: str) -> str | None:
     """Where the keys of signed bearer tokens are; None for tokens without a signature."""
     return oauth_text(config, listener_name, "sasl.oauthbearer.jwks.endpoint.url") or None
 
 
-def max_reauth_ms(config: SaslConfig, listener_name: str, mechanism: str) -> int:
+def max_reauth_ms(config: BrokerConfig, listener_name: str, mechanism: str) -> int:
     """`connections.max.reauth.ms`, for a mechanism on a listener; not positive for none."""
     name = "connections.max.reauth.ms"
     for special in (
@@ -168,11 +153,11 @@ def max_reauth_ms(config: SaslConfig, listener_name: str, mechanism: str) -> int
             try:
                 return int(text)
             except ValueError:
-                raise ConfigError(f"{special}: {text!r} is no number of milliseconds.") from None
+                raise ConfigError(f"{special}: {text!r} is not a number of milliseconds.") from None
     return config.connections_max_reauth_ms
 
 
-def max_receive_size(config: SaslConfig, listener_name: str) -> int:
+def max_receive_size(config: BrokerConfig, listener_name: str) -> int:
     """`sasl.server.max.receive.size` of a listener. Raises ConfigError."""
     name = "sasl.server.max.receive.size"
     value = parse_value(broker_settings()[name], config.listener_text(listener_name, name))
@@ -189,7 +174,7 @@ class PeerLogin(NamedTuple):
     options: dict[str, str]
 
 
-def peer_login(config: SaslConfig) -> PeerLogin | None:
+def peer_login(config: BrokerConfig) -> PeerLogin | None:
     """How this broker authenticates to others; None without SASL. Raises ConfigError."""
     name = config.inter_broker_listener()
     protocols = {each.listener_name: each for each in config.listener_endpoints()}
@@ -225,7 +210,7 @@ class KerberosOptions(NamedTuple):
     setting: str
 
 
-def kerberos_options(config: SaslConfig, listener_name: str) -> KerberosOptions:
+def kerberos_options(config: BrokerConfig, listener_name: str) -> KerberosOptions:
     """Raises ConfigError when keytab or principal are missing."""
     setting = mechanism_setting(listener_name, "GSSAPI", "sasl.jaas.config")
     login = jaas_login(config, listener_name, "GSSAPI")
@@ -245,7 +230,7 @@ def kerberos_options(config: SaslConfig, listener_name: str) -> KerberosOptions:
     return KerberosOptions(options["principal"], options["keyTab"], named or in_login, setting)
 
 
-def check_sasl(config: SaslConfig, listeners: list[Endpoint]) -> None:
+def check_sasl(config: BrokerConfig, listeners: list[Endpoint]) -> None:
     """ConfigError for SASL settings that this broker cannot apply."""
     for endpoint in listeners:
         if endpoint.uses_sasl:
@@ -253,11 +238,11 @@ def check_sasl(config: SaslConfig, listeners: list[Endpoint]) -> None:
     peer_login(config)
 
 
-def _check_listener(config: SaslConfig, name: str) -> None:
+def _check_listener(config: BrokerConfig, name: str) -> None:
     setting = f"listener.name.{name.lower()}.sasl.enabled.mechanisms"
     mechanisms = enabled_mechanisms(config, name)
     if not mechanisms:
-        raise ConfigError(f"Listener {name} requires SASL, but {setting} names no mechanism.")
+        raise ConfigError(f"Listener {name} requires SASL, but {setting} is empty.")
     for mechanism in mechanisms:
         if mechanism not in MECHANISMS:
             raise ConfigError(
@@ -278,7 +263,7 @@ def _check_listener(config: SaslConfig, name: str) -> None:
             )
 
 
-def _check_kerberos(config: SaslConfig, name: str) -> None:
+def _check_kerberos(config: BrokerConfig, name: str) -> None:
     try:
         options = kerberos_options(config, name)
     except ConfigError as error:

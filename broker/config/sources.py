@@ -11,7 +11,7 @@ from ottla.broker.config.definitions import (
     near_matches,
 )
 from ottla.broker.config.errors import ConfigError, UnknownSetting
-from ottla.broker.config.listener_settings import PREFIX, listener_setting
+from ottla.broker.config.listeners import PREFIX, listener_setting
 from ottla.broker.config.properties_file import Property, read_properties
 
 # Settings of plug-ins and of single listeners carry these prefixes and are not in the tables.

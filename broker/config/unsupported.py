@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ottla.broker.config.definitions import broker_settings
 from ottla.broker.config.errors import ConfigError
-from ottla.broker.config.listener_settings import PREFIX, base_name
+from ottla.broker.config.listeners import PREFIX, base_name
 
 
 class Refusal(NamedTuple):

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.broker.requests.error_map import error_code
+from ottla.broker.requests.error_responses import error_code
 from ottla.broker.runtime.tasks import spawn
 from ottla.controller.admin.topic_admin import DEFAULT, NewTopic
 from ottla.protocol.errors import ErrorCode, error_name
@@ -65,7 +65,7 @@ class AutoTopicCreation:
         self._reduced_factor_logged: set[str] = set()
 
     async def create(self, names: list[str]) -> dict[str, int]:
-        """Creates topics; returns the error code for the response, by name.
+        """Create topics; return the error code for the response, by name.
 
         LEADER_NOT_AVAILABLE is that of a topic that was created or that still may be; another code
         says why a topic cannot be created: INVALID_TOPIC_EXCEPTION if its name collides with that
@@ -86,7 +86,7 @@ class AutoTopicCreation:
         return codes
 
     def create_in_background(self, names: list[str]) -> dict[str, int]:
-        """Starts the creations; returns the error code for the response, by name."""
+        """Start the creations; return the error code for the response, by name."""
         codes: dict[str, int] = {}
         to_create: list[NewTopic] = []
         live = len(self._metadata.snapshot.brokers)
@@ -110,7 +110,7 @@ class AutoTopicCreation:
         return codes
 
     async def ensure(self, name: str) -> int:
-        """Creates a missing topic, and waits until all its partitions have leaders.
+        """Create a missing topic, and wait until all its partitions have leaders.
 
         Returns an error code at once if the topic cannot be created: COORDINATOR_NOT_AVAILABLE if a
         retry may create it, and after 10 s without leaders.
@@ -210,7 +210,7 @@ class AutoTopicCreation:
         return NewTopic(name)
 
     def _factor(self, name: str, wanted: int, live: int) -> int:
-        """The replication factor; with the embedded store at most the number of brokers.
+        """Return the replication factor; with the embedded store at most the number of brokers.
 
         Kafka refuses to create the topic, so that groups do not work on a single broker before the
         replication factor of the internal topic is set to 1.

@@ -2,8 +2,11 @@
 
 Mirrors the partition states of Kafka's `CoordinatorRuntime`. A partition is unknown, loading, or
 active. While it is loading, requests get COORDINATOR_LOAD_IN_PROGRESS, so no request sees a state
-older than the last committed one. Loading runs in short slices on the event loop, one partition
-after the other.
+older than the last committed one. Partitions are loaded one after the other, in turns.
+
+A batch with a damaged header does not tell where the next one begins, but the next segment does. If
+there is none, a new one is started, so that the next load can read what is appended from now on.
+Kafka's coordinators end each load at the damaged batch, with what was read before.
 """
 
 import gc
@@ -13,16 +16,17 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
-from ottla.broker.coordination.damaged_logs import DamagedLogReader
-from ottla.broker.coordination.ports import CoordinatorLog, Defer, partition_for_key
+from ottla.broker.coordination.ports import CoordinatorLog, Defer, WallClock, partition_for_key
 from ottla.broker.runtime.clock import Clock
 from ottla.broker.runtime.timer import DelayQueue
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.records.errors import RecordsError
+from ottla.protocol.records.reader import iterate_entries
+from ottla.protocol.steps import Turn
 from ottla.storage.errors import StorageError
 
 logger = logging.getLogger("ottla.coordinators")
 
-SLICE_SECONDS = 0.01  # how long a slice of loading may block the event loop
 # A load that failed is retried after this, and after twice as long each time that it fails again:
 # descriptors come back within seconds, but a log that stays unreadable must not keep a core busy.
 FIRST_RETRY_MS = 1_000
@@ -38,15 +42,17 @@ class CoordinatedPartition(Protocol):
     def index(self) -> int: ...
 
     def replay_log(self, chunks: Iterator[memoryview]) -> Iterator[None]:
-        """Replays a part of the log that follows the parts before; yields often, so that the caller
-        can pause. All of the part has been replayed when it ends."""
+        """Replay the next part of the log; yield after each record or batch.
+
+        All of the part has been replayed when the iteration ends.
+        """
         ...
 
     @property
     def is_empty(self) -> bool: ...
 
     def describe(self) -> str:
-        """A summary of the state for the log line when it was loaded or unloaded."""
+        """Return a summary of the state for the log line when it was loaded or unloaded."""
         ...
 
 
@@ -109,14 +115,14 @@ class CoordinatedPartitions(Generic[P]):
         return ErrorCode.NOT_COORDINATOR
 
     def home_of(self, key: str) -> P | None:
-        """The active partition of `key`, None when it is not active (any more)."""
+        """Return the active partition of `key`, None when it is not active (any more)."""
         return self._active.get(self.partition_for(key))
 
     def get_active(self, index: int) -> P | None:
         return self._active.get(index)
 
     def is_active(self, partition: P) -> bool:
-        """Whether this broker has led the partition ever since it was loaded."""
+        """Return whether this broker has led the partition ever since it was loaded."""
         return self._active.get(partition.index) is partition
 
     @property
@@ -158,7 +164,7 @@ class CoordinatedPartitions(Generic[P]):
         self._queue.append(partition)
         if not self._is_scheduled:
             self._is_scheduled = True
-            self._defer(self._load_slice)
+            self._defer(self._load_turn)
 
     def advance_epoch(self, index: int, leader_epoch: int) -> None:
         """This broker is still the leader, in a higher leader epoch: a replica has left the ISR.
@@ -209,7 +215,7 @@ class CoordinatedPartitions(Generic[P]):
             self._on_unloaded(partition)
 
     def stop(self) -> None:
-        """Unloads all partitions; requests get COORDINATOR_NOT_AVAILABLE from now on."""
+        """Unload all partitions; later requests get COORDINATOR_NOT_AVAILABLE."""
         self._is_running = False
         self._queue.clear()
         self._current = None
@@ -221,25 +227,25 @@ class CoordinatedPartitions(Generic[P]):
 
     # Loading.
 
-    def _load_slice(self) -> None:
-        """Loads for SLICE_SECONDS, then returns to the event loop."""
+    def _load_turn(self) -> None:
+        """Load until the turn is over; continue in a later iteration of the loop."""
         # Loading creates millions of objects, none of them garbage: the garbage collector would
         # scan them all again and again, for half of the time that loading takes.
         collects = gc.isenabled()
         gc.disable()
         try:
-            deadline = self._clock.monotonic() + SLICE_SECONDS
-            while self._has_work() and self._clock.monotonic() < deadline:
-                self._load_current(deadline)
+            turn = Turn()
+            while self._has_work() and self._load_current(turn):
+                pass
         finally:  # also after an error of what is called when a partition is loaded
             if collects:
                 gc.enable()
             self._is_scheduled = self._has_work()
             if self._is_scheduled:
-                self._defer(self._load_slice)
+                self._defer(self._load_turn)
 
     def _has_work(self) -> bool:
-        """Whether there is a partition to load; starts the next one in the queue."""
+        """Return whether there is a partition to load; start the next one in the queue."""
         if self._current is not None and self._is_wanted(self._current[0]):
             return True
         self._current = None
@@ -251,7 +257,7 @@ class CoordinatedPartitions(Generic[P]):
         return False
 
     def _replay(self, partition: P) -> Iterator[None]:
-        """Replays the log up to the log end offset at the time when this ends.
+        """Replay the log up to the log end offset at the time when this ends.
 
         No client request appends to a partition that is loading, but transaction markers come at
         any time. Coordinators apply those that are committed while the partition is active; those
@@ -271,13 +277,14 @@ class CoordinatedPartitions(Generic[P]):
     def _is_wanted(self, partition: P) -> bool:
         return self._loading.get(partition.index) is partition
 
-    def _load_current(self, deadline: float) -> None:
-        """Loads the current partition until it is complete or the deadline has passed."""
+    def _load_current(self, turn: Turn) -> bool:
+        """Load the current partition; return False if the turn is over before it is complete."""
         assert self._current is not None
         partition, steps, started_at = self._current
         try:
-            if not all(self._clock.monotonic() < deadline for _ in steps):
-                return
+            for _ in steps:
+                if turn.is_over:
+                    return False
         except Exception as error:
             self._retry_later(partition, error)
         else:
@@ -295,12 +302,13 @@ class CoordinatedPartitions(Generic[P]):
                 extra={"topic": self.topic, "partition": partition.index},
             )
         self._current = None
+        return not turn.is_over
 
     def _retry_later(self, partition: P, error: Exception) -> None:
-        """Leaves a partition whose load failed in loading, and loads it again after a back-off.
+        """Load a partition again after a back-off; it stays in loading.
 
-        What was replayed so far may be older than the committed state, so it is not used. Damaged
-        batches are skipped and are no failure. The usual reasons are descriptors that have run out,
+        The records replayed so far may be older than the committed state, so they are not used.
+        Skipping damaged batches is not a failure. The usual reasons are too few file descriptors,
         and a failed log directory, for which the controller elects another leader.
         """
         index = partition.index
@@ -322,3 +330,56 @@ class CoordinatedPartitions(Generic[P]):
                 self._load(index)
 
         self._timer.schedule(delay_ms, retry)
+
+
+class DamagedLogReader:
+    """The batches of the partitions of one internal topic."""
+
+    def __init__(self, topic: str, log: CoordinatorLog, now_ms: WallClock) -> None:
+        self._topic = topic
+        self._log = log
+        self._now_ms = now_ms
+
+    def read_batches(
+        self, partition: int, from_offset: int, on_damage: Callable[[], None]
+    ) -> Iterator[memoryview]:
+        """Read as `CoordinatorLog.read_batches` does, but skip damaged batches.
+
+        Log an error and call `on_damage` for each part that is skipped.
+        """
+        position = from_offset
+        last: memoryview | None = None
+        while True:
+            try:
+                for batch in self._log.read_batches(partition, position):
+                    last = batch
+                    yield batch
+            except RecordsError as problem:
+                if last is not None:
+                    position = max(position, _next_offset(last))
+                end = self._log.segment_end_offset(partition, position)
+                logger.error(
+                    "Error loading %s-%d: skipping offsets %d to %d, which cannot be read: %s",
+                    self._topic,
+                    partition,
+                    position,
+                    end - 1,
+                    problem,
+                    extra={"topic": self._topic, "partition": partition},
+                )
+                on_damage()
+                if end >= self._log.log_end_offset(partition):
+                    self._log.roll_segment(partition, self._now_ms())
+                if end <= position or end >= self._log.log_end_offset(partition):
+                    return
+                position = end
+            else:
+                return
+
+
+def _next_offset(batch: memoryview) -> int:
+    """Return the offset after a batch that was read."""
+    next_offset = 0
+    for _, header in iterate_entries(batch):
+        next_offset = header.next_offset
+    return next_offset

@@ -1,4 +1,4 @@
-"""What the coordinators need of the rest of the broker, as protocols.
+"""The interfaces between the coordinators and the rest of the broker.
 
 The group coordinator and the transaction coordinator keep their state in an internal topic. They do
 not use logs, replicas or the event loop: they append batches and get a callback when those are
@@ -27,7 +27,7 @@ class CoordinatorLog(Protocol):
         on_result: AppendResult,
         guard: Verification | None = None,
     ) -> None:
-        """Appends a record batch to a partition that this broker leads, with acks=all.
+        """Append a record batch to a partition that this broker leads, with acks=all.
 
         `on_result` runs on the loop exactly once: with NONE when the batch is committed (below the
         high watermark, with at least `min.insync.replicas` in the ISR), otherwise with the error of
@@ -40,7 +40,7 @@ class CoordinatorLog(Protocol):
     def begin_verification(
         self, partition: int, producer_id: int, producer_epoch: int, now_ms: int
     ) -> Verification | None:
-        """The guard for a batch that would start a transaction of this producer (KIP-890).
+        """Return the guard for a batch that would start a transaction of this producer (KIP-890).
 
         None when there is nothing to verify: the partition is already part of the transaction, or
         verification is disabled.
@@ -48,7 +48,7 @@ class CoordinatorLog(Protocol):
         ...
 
     def log_end_offset(self, partition: int) -> int:
-        """The offset after the last record of the local log; 0 when there is no log here."""
+        """Return the offset after the last record of the local log; 0 without a log."""
         ...
 
     def segment_end_offset(self, partition: int, offset: int) -> int:
@@ -57,12 +57,15 @@ class CoordinatorLog(Protocol):
         ...
 
     def roll_segment(self, partition: int, now_ms: int) -> None:
-        """Starts a new segment at the log end; nothing happens when the disk does not allow it."""
+        """Start a new segment at the log end; nothing happens when the disk does not allow it."""
         ...
 
     def read_batches(self, partition: int, from_offset: int = 0) -> Iterator[memoryview]:
-        """The complete batches of the local log of a partition, from `from_offset` (or log start
-        offset, if that is higher) to what is the log end offset at the time of the call."""
+        """Iterate over the complete batches of the local log of a partition.
+
+        It begins at `from_offset`, or the log start offset if that is higher, and ends at the log
+        end offset of the time of the call.
+        """
         ...
 
 
@@ -88,7 +91,7 @@ def java_string_hash(text: str) -> int:
 
 
 def partition_for_key(key: str, partition_count: int) -> int:
-    """The partition of an internal topic whose leader is the coordinator of `key`.
+    """Return the partition of an internal topic whose leader is the coordinator of `key`.
 
     The smallest 32-bit number has no positive counterpart; Kafka uses 0 for it.
     """

@@ -1,4 +1,4 @@
-"""Replays the records of one partition of an internal topic, whatever they are about."""
+"""Replays the records of one partition of an internal topic, of any kind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class UnreadableRecord(ValueError):
 
 
 class StoredRecords:
-    """Skips what cannot be read, with log lines for the first records; `skipped` counts all."""
+    """Skips unreadable records; logs the first ones and counts all in `skipped`."""
 
     __slots__ = ("_index", "_logger", "_subject", "_topic", "skipped")
 
@@ -32,7 +32,7 @@ class StoredRecords:
     def replay(
         self, chunks: Iterator[memoryview], replay_record: Callable[[Record], None]
     ) -> Iterator[None]:
-        """Yields after each chunk. `replay_record` raises UnreadableRecord."""
+        """Yield after each record and each chunk. `replay_record` raises UnreadableRecord."""
         for chunk in chunks:
             data = bytes(chunk)
             try:
@@ -42,6 +42,7 @@ class StoredRecords:
                             replay_record(record)
                         except UnreadableRecord as problem:
                             self._skip(str(problem))
+                        yield
             except RecordsError as problem:
                 self._skip(f"a batch is corrupt: {problem}")
             yield
@@ -59,5 +60,5 @@ class StoredRecords:
             )
 
     def describe(self) -> str:
-        """What to add to a summary of the state."""
+        """Return the suffix for a summary of the state."""
         return f", {self.skipped} unreadable records" if self.skipped else ""

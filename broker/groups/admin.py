@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from ottla.broker.coordination.ports import IN_LOG_ERRORS
@@ -13,16 +13,14 @@ from ottla.broker.groups.classic.group import Group, GroupState
 from ottla.broker.groups.classic.rebalance import Rebalancer
 from ottla.broker.groups.deleted_topics import DeletedTopics
 from ottla.broker.groups.log.appender import GroupAppender, offset_error
-from ottla.broker.groups.log.partition import GroupPartition
-from ottla.broker.groups.log.partitions import GroupPartitions
+from ottla.broker.groups.log.partition import GroupPartition, GroupPartitions
 from ottla.broker.groups.log.records import group_key, offset_key
 from ottla.broker.groups.settings import GroupSettings
 from ottla.broker.runtime.clock import Clock
 from ottla.broker.runtime.countdown import countdown
-from ottla.broker.runtime.slices import SlicedJobs
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
-from ottla.protocol.steps import run_at_once
+from ottla.protocol.steps import Steps, TurnQueue
 from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -32,12 +30,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.groups")
 
-# To look at a group takes 3 us, to remove its offsets 240; to look at an offset 1.5, to remove it
-# with others 10.
-_GROUPS_PER_STEP = 32
-_OFFSETS_OF_A_GROUP = 2  # take as long
-_OFFSETS_PER_STEP = 64  # of a group with many
-_LOOKS_PER_STEP = 128  # where only the state is read
+# Tombstones of one batch, where a group has many offsets. A batch takes 0.2 ms, and 10 us for each.
+OFFSETS_PER_BATCH = 32
 
 
 class GroupAdmin:
@@ -52,10 +46,10 @@ class GroupAdmin:
         timer: DelayQueue,
         clock: Clock,
         consumer_admin: ConsumerAdmin | None,
-        jobs: SlicedJobs,
+        jobs: TurnQueue,
     ) -> None:
         """`consumer_admin` is None where the consumer protocol (KIP-848) is disabled. `jobs` runs
-        what grows with the number of groups."""
+        work that grows with the number of groups."""
         self._retention_ms = settings.offsets_retention_ms
         self._consumer_admin = consumer_admin
         self._partitions = partitions
@@ -70,11 +64,10 @@ class GroupAdmin:
     # DescribeGroups and ListGroups.
 
     def describe(self, group_id: str) -> DescribedGroup:
-        """Describes a classic group; members have metadata and assignments only in Stable."""
-        error = self._partitions.check(group_id, allow_empty=True)
+        """Describe a classic group; members have metadata and assignments only in Stable."""
+        error, group = self._partitions.look_up(group_id, allow_empty=True)
         if error:
             return DescribedGroup(error_code=error, group_id=group_id)
-        group = self._partitions.find(group_id)
         if group is None or group.kind != "classic":
             return DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
         name = group.protocol_name if group.state is GroupState.STABLE else None
@@ -98,42 +91,29 @@ class GroupAdmin:
 
     def list_groups(
         self, states: Iterable[str] = (), types: Iterable[str] = ()
-    ) -> tuple[int, list[AnyGroup]]:
-        """The groups of this coordinator in one of the states and of one of the types (empty: all).
+    ) -> Steps[tuple[int, list[AnyGroup]]]:
+        """Return an error code and the groups in one of the states and of one of the types.
 
-        With COORDINATOR_LOAD_IN_PROGRESS the list has the groups of loaded partitions.
+        Without states or types, all of them are listed. With COORDINATOR_LOAD_IN_PROGRESS the list
+        has the groups of loaded partitions. Groups created in a pause may be missing.
         """
-        return run_at_once(self.list_in_steps(states, types))
-
-    def list_in_steps(
-        self, states: Iterable[str], types: Iterable[str]
-    ) -> Generator[None, None, tuple[int, list[AnyGroup]]]:
-        """As `list_groups`, for `run_in_slices`."""
         if not self._partitions.is_running:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
         wanted_states = {state.lower() for state in states}
         wanted_types = {kind.lower() for kind in types}
         groups: list[AnyGroup] = []
         for partition in self._partitions.active:
-            found = iter(list(partition.groups.values()))
-            while step := list(islice(found, _LOOKS_PER_STEP)):
-                groups += (
-                    group
-                    for group in step
-                    if (not wanted_states or group.state.value.lower() in wanted_states)
-                    and (not wanted_types or group.kind in wanted_types)
-                )
+            for group in list(partition.groups.values()):
+                if (not wanted_states or group.state.value.lower() in wanted_states) and (
+                    not wanted_types or group.kind in wanted_types
+                ):
+                    groups.append(group)
                 yield
         is_loading = self._partitions.is_loading
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loading else ErrorCode.NONE, groups
 
-    @property
-    def group_count(self) -> int:
-        """How many groups this coordinator has."""
-        return sum(len(partition.groups) for partition in self._partitions.active)
-
     def all_groups(self) -> Iterator[AnyGroup]:
-        """Every group of this coordinator, in no particular order."""
+        """Iterate over all groups of this coordinator, in no particular order."""
         for partition in self._partitions.active:
             yield from partition.groups.values()
 
@@ -142,12 +122,11 @@ class GroupAdmin:
     def delete_groups(
         self, group_ids: Iterable[str], response_callback: Callable[[dict[str, int]], None]
     ) -> None:
-        """Deletes groups without members; responds with an error code for each."""
+        """Delete groups without members; respond with an error code for each."""
         results: dict[str, int] = {}
         eligible: list[AnyGroup] = []
         for group_id in group_ids:
-            error = self._partitions.check(group_id, allow_empty=True)
-            group = None if error else self._partitions.find(group_id)
+            error, group = self._partitions.look_up(group_id, allow_empty=True)
             if not error:
                 if group is None or group.is_dead:
                     error = ErrorCode.GROUP_ID_NOT_FOUND
@@ -170,7 +149,7 @@ class GroupAdmin:
             )
 
     def _delete(self, group: AnyGroup, reason: str, on_result: Callable[[int], None]) -> None:
-        """Marks the group dead, appends tombstones, removes it when they are in the log."""
+        """Mark the group dead, append tombstones, remove it when they are in the log."""
         if group.kind == "consumer":
             assert self._consumer_admin is not None, "consumer groups exist only with it"
             self._consumer_admin.delete(group.group_id, reason, on_result)
@@ -197,14 +176,14 @@ class GroupAdmin:
             group_partition.groups.pop(group.group_id, None)
             on_result(offset_error(error_code))
 
-        if len(partitions) > _OFFSETS_PER_STEP:
-            # Nothing is committed meanwhile, because the group is dead.
+        if len(partitions) > OFFSETS_PER_BATCH:
+            # Nothing is committed in a pause, because the group is dead.
             parts = (
                 [offset_key(group.group_id, partition) for partition in part]
                 for part in _parts(partitions)
             )
             self._jobs.start(
-                self._appender.append_tombstones_in_steps(
+                self._appender.append_tombstone_batches(
                     group_partition, chain(parts, (own_keys,)), committed
                 )
             )
@@ -222,9 +201,8 @@ class GroupAdmin:
         partitions: Iterable[TopicPartition],
         response_callback: Callable[[int, dict[TopicPartition, int]], None],
     ) -> None:
-        """Deletes offsets; responds with the error of the group, or one for each partition."""
-        error = self._partitions.check(group_id)
-        group = None if error else self._partitions.find(group_id)
+        """Delete offsets; respond with the error of the group, or one for each partition."""
+        error, group = self._partitions.look_up(group_id)
         if not error and (group is None or group.is_dead):
             error = ErrorCode.GROUP_ID_NOT_FOUND
         if not error and group is not None and not group.is_empty:
@@ -255,7 +233,7 @@ class GroupAdmin:
         reason: str,
         on_result: Callable[[int], None],
     ) -> None:
-        """Appends tombstones for offsets, and deletes a classic group that has nothing left."""
+        """Append tombstones for offsets, and delete a classic group that has nothing left."""
         group_partition = self._partitions.home_of(group.group_id)
         assert group_partition is not None, "the caller has checked it, without an await since"
         known = [partition for partition in partitions if group.offsets.values_of(partition)]
@@ -295,31 +273,27 @@ class GroupAdmin:
     # Expiration.
 
     def expire(self, now_ms: int) -> None:
-        """Removes expired offsets, and groups without members and offsets."""
+        """Remove expired offsets, and groups without members and offsets."""
         if not self._is_expiring:
             self._is_expiring = True
             self._jobs.start(self._expire_groups(now_ms))
 
-    def _expire_groups(self, now_ms: int) -> Generator[None, None, None]:
-        seen = 0
+    def _expire_groups(self, now_ms: int) -> Steps[None]:
         try:
             for partition in self._partitions.active:
                 for group in list(partition.groups.values()):
                     for part in _parts(group.offsets.committed):
                         if not self._is_current(partition, group) or group.is_dead:
                             break
-                        seen += 1 + len(part) // _OFFSETS_OF_A_GROUP
-                        is_found = self._expire_group(partition, group, part, now_ms)
-                        if is_found or seen >= _GROUPS_PER_STEP:
-                            seen = 0
-                            yield
+                        self._expire_group(partition, group, part, now_ms)
+                        yield
         finally:
             self._is_expiring = False
 
     def _expire_group(
         self, partition: GroupPartition, group: AnyGroup, part: list[TopicPartition], now_ms: int
-    ) -> bool:
-        """True if there was something to remove among these offsets, or the group itself."""
+    ) -> None:
+        """Remove those of these offsets that have expired, or the group if it has nothing left."""
         if group.kind == "consumer":
             assert self._consumer_admin is not None, "consumer groups exist only with it"
             expired = self._consumer_admin.expired_offsets(group, part, now_ms)
@@ -327,15 +301,14 @@ class GroupAdmin:
                 self._consumer_admin.delete(
                     group.group_id, "it has no members and no offsets", _ignore
                 )
-                return True
+                return
             is_abandoned = False
         else:
             expired = _expired(group, part, now_ms, self._retention_ms)
             is_abandoned = _is_abandoned(group)
         if is_abandoned and not expired:
             self._remove_offsets(group, [], "it has no members and no offsets", _ignore)
-            return True
-        if expired:
+        elif expired:
             logger.info(
                 "Removed %d expired offsets of group %s in __consumer_offsets-%d",
                 len(expired),
@@ -344,8 +317,6 @@ class GroupAdmin:
                 extra={"group": group.group_id},
             )
             self._remove_offsets(group, expired, "expired after offsets.retention.minutes", _ignore)
-            return True
-        return False
 
 
 def _ignore(_: int) -> None:
@@ -357,11 +328,10 @@ def _is_abandoned(group: Group) -> bool:
 
 
 def _parts(partitions: Collection[TopicPartition]) -> Iterator[list[TopicPartition]]:
-    """What is done in one step; one part at least."""
-    found = iter(list(partitions))
-    yield list(islice(found, _OFFSETS_PER_STEP))
-    while part := list(islice(found, _OFFSETS_PER_STEP)):
-        yield part
+    """Divide the partitions into parts of a batch each; yield at least one part."""
+    found = list(partitions)
+    for start in range(0, len(found) or 1, OFFSETS_PER_BATCH):
+        yield found[start : start + OFFSETS_PER_BATCH]
 
 
 def _expired(

@@ -6,19 +6,18 @@ record is below the high watermark of its partition.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.groups.classic.group import GroupState
 from ottla.broker.groups.classic.rebalance import Rebalancer
 from ottla.broker.groups.log.appender import GroupAppender, offset_error
-from ottla.broker.groups.log.partition import GroupPartition
-from ottla.broker.groups.log.partitions import GroupPartitions
+from ottla.broker.groups.log.partition import GroupPartition, GroupPartitions
 from ottla.broker.groups.log.records import offset_key, offset_value
 from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.groups.settings import GroupSettings
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.steps import run_at_once
+from ottla.protocol.steps import Steps
 from ottla.protocol.topics import TopicPartition
 from ottla.storage.producer.verification import Verification
 
@@ -32,7 +31,6 @@ CommitCallback = Callable[[dict[TopicPartition, int]], None]
 NO_OFFSET = CommittedOffset(-1, -1, "", -1)
 
 _GROUP_ID_NOT_FOUND_SINCE = 9  # version of OffsetCommit
-_OFFSETS_PER_STEP = 64
 
 
 class Committer(NamedTuple):
@@ -75,7 +73,7 @@ class GroupCommits:
     def commit(
         self, committer: Committer, offsets: Offsets, response_callback: CommitCallback
     ) -> None:
-        """Commits outside of a transaction; responds with an error code for each partition."""
+        """Commit outside of a transaction; respond with an error code for each partition."""
         group_id = committer.group_id
         group_partition = self._partitions.home_of(group_id)
         if group_partition is None or not self._partitions.is_running:
@@ -121,7 +119,7 @@ class GroupCommits:
         response_callback: CommitCallback,
         guard: Verification | None = None,
     ) -> None:
-        """Commits in a transaction: the offsets become visible when it is committed."""
+        """Commit in a transaction: the offsets become visible when it is committed."""
         group_id = committer.group_id
         error = self._partitions.check(group_id)
         group_partition = self._partitions.home_of(group_id)
@@ -144,13 +142,13 @@ class GroupCommits:
         )
 
     def check(self, group_id: str) -> int:
-        """The error code when this group is not served here now, else 0."""
+        """Return the error code when this group is not served here now, else 0."""
         return self._partitions.check(group_id)
 
     def begin_verification(
         self, group_id: str, producer_id: int, producer_epoch: int
     ) -> Verification | None:
-        """The guard to pass to the commit after the transaction coordinator has verified it.
+        """Return the guard to pass to the commit after the transaction coordinator has verified it.
 
         None when no verification is needed: the transaction is ongoing in the group's partition.
         """
@@ -212,7 +210,7 @@ class GroupCommits:
         )
 
     def _with_large_metadata(self, offsets: Offsets) -> dict[TopicPartition, int]:
-        """The partitions whose metadata are too large, with their error code."""
+        """Return the partitions whose metadata are too large, with their error code."""
         refused: dict[TopicPartition, int] = {}
         for partition, value in offsets.items():
             if value.metadata and java_length(value.metadata) > self._max_metadata:
@@ -227,42 +225,17 @@ class GroupCommits:
         require_stable: bool = False,
         member_id: str | None = None,
         member_epoch: int = -1,
-    ) -> tuple[int, dict[TopicPartition, FetchedOffset]]:
-        """The error code of the group, and its committed offsets; all when `partitions` is None.
+    ) -> Steps[tuple[int, dict[TopicPartition, FetchedOffset]]]:
+        """Return the error code of the group, and its committed offsets; all without `partitions`.
 
         A partition without a committed offset has offset -1 and no error. With `require_stable`, a
         partition with a pending commit has UNSTABLE_OFFSET_COMMIT. The member epoch of a member of
-        a consumer group has to be current, if the request has one.
+        a consumer group has to be current, if the request has one. Each offset is of one moment;
+        in a pause offsets may be committed, and all may be deleted with the group.
         """
-        return run_at_once(
-            self.fetch_in_steps(
-                group_id,
-                partitions,
-                require_stable=require_stable,
-                member_id=member_id,
-                member_epoch=member_epoch,
-            )
-        )
-
-    def count_offsets(self, group_id: str) -> int:
-        """How many partitions a fetch of all committed offsets of a group returns."""
-        group = self._partitions.find(group_id)
-        return 0 if group is None else len(group.offsets.committed)
-
-    def fetch_in_steps(
-        self,
-        group_id: str,
-        partitions: Iterable[TopicPartition] | None,
-        *,
-        require_stable: bool,
-        member_id: str | None,
-        member_epoch: int,
-    ) -> Generator[None, None, tuple[int, dict[TopicPartition, FetchedOffset]]]:
-        """As `fetch`, for `run_in_slices`. Offsets may change between the slices."""
-        error = self._partitions.check(group_id, allow_empty=True)
+        error, group = self._partitions.look_up(group_id, allow_empty=True)
         if error:
             return error, {}
-        group = self._partitions.find(group_id)
         if group is None or group.is_deleted:
             return ErrorCode.NONE, {
                 partition: FetchedOffset(ErrorCode.NONE, NO_OFFSET)
@@ -274,16 +247,14 @@ class GroupCommits:
                 return error, {}
         committed = group.offsets.committed
         found = {}
-        wanted = list(committed) if partitions is None else partitions
-        for number, partition in enumerate(wanted, 1):
-            if number % _OFFSETS_PER_STEP == 0:
-                yield
+        for partition in list(committed) if partitions is None else partitions:
             if require_stable and group.offsets.is_unstable(partition):
                 found[partition] = FetchedOffset(ErrorCode.UNSTABLE_OFFSET_COMMIT, NO_OFFSET)
             else:
                 found[partition] = FetchedOffset(
                     ErrorCode.NONE, committed.get(partition, NO_OFFSET)
                 )
+            yield
         return ErrorCode.NONE, found
 
 

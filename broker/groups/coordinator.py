@@ -13,29 +13,24 @@ from ottla.broker.groups.classic.membership import GroupMembership
 from ottla.broker.groups.classic.rebalance import Rebalancer
 from ottla.broker.groups.classic.static_members import StaticMembers
 from ottla.broker.groups.commits import GroupCommits
+from ottla.broker.groups.deleted_topics import MissedDeletions
 from ottla.broker.groups.events import GroupEvents, events_text
 from ottla.broker.groups.log.appender import GroupAppender
-from ottla.broker.groups.log.partition import GroupPartition
-from ottla.broker.groups.log.partitions import GroupPartitions
-from ottla.broker.groups.missed_deletions import MissedDeletions
+from ottla.broker.groups.log.partition import GroupPartition, GroupPartitions
 from ottla.broker.groups.settings import GroupSettings
 from ottla.broker.runtime.clock import Clock
-from ottla.broker.runtime.slices import SlicedJobs
 from ottla.broker.runtime.timer import DelayQueue
 from ottla.broker.runtime.wheel import TimerTask
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.steps import Steps
+from ottla.protocol.steps import Steps, TurnQueue
 
 if TYPE_CHECKING:
+    from ottla.broker.groups.consumer.cluster_topics import ClusterTopics
     from ottla.broker.groups.consumer.consumer_groups import ConsumerGroups
-    from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
     from ottla.broker.groups.share.share_groups import ShareGroupLimits, ShareGroups
     from ottla.broker.share.persister import ShareStatePersister
 
 logger = logging.getLogger("ottla.groups")
-
-GROUPS_PER_STEP = 16  # up to 8 us each
-_MEMBERS_OF_A_GROUP = 2  # take as long
 
 
 class GroupCoordinator:
@@ -52,7 +47,7 @@ class GroupCoordinator:
         timer: DelayQueue,
         clock: Clock,
         defer: Defer,
-        catalog: TopicCatalog | None = None,
+        catalog: ClusterTopics | None = None,
         share_persister: ShareStatePersister | None = None,
         share_limits: ShareGroupLimits | None = None,
         on_share_state_replaced: Callable[[str], None] = lambda group_id: None,
@@ -78,9 +73,9 @@ class GroupCoordinator:
         self._timer = timer
         self._clock = clock
         self._expiry_timer: TimerTask | None = None
-        self._jobs = SlicedJobs(defer)
+        self._jobs = TurnQueue(defer)
         # After a load, when a partition is unloaded, and responses to all members of a group.
-        self._group_jobs = SlicedJobs(defer, takes_turns=True)
+        self._group_jobs = TurnQueue(defer, alternates=True)
         codec = settings.offsets_topic_compression_codec
         appender = GroupAppender(log, self.partitions, clock, defer_appends or defer, codec)
         rebalancer = Rebalancer(
@@ -96,7 +91,11 @@ class GroupCoordinator:
 
             self.shares = ShareGroups(
                 share_limits or ShareGroupLimits(),
-                *(self.partitions, appender, timer, catalog, share_persister),
+                self.partitions,
+                appender,
+                timer,
+                catalog,
+                share_persister,
                 on_share_state_replaced,
             )
         self.membership = GroupMembership(
@@ -122,7 +121,7 @@ class GroupCoordinator:
         )
 
     def _build_consumer_groups(
-        self, appender: GroupAppender, catalog: TopicCatalog, defer: Defer
+        self, appender: GroupAppender, catalog: ClusterTopics, defer: Defer
     ) -> ConsumerGroups:
         # Imported late: most brokers serve no consumer groups.
         from ottla.broker.groups.consumer.consumer_groups import ConsumerGroups
@@ -140,13 +139,13 @@ class GroupCoordinator:
         )
 
     def startup(self, partition_count: int | None = None) -> None:
-        """Starts to expire offsets; `partition_count` is that of an existing offsets topic."""
+        """Start to expire offsets; `partition_count` is that of an existing offsets topic."""
         if partition_count is not None:
             self.partitions.partition_count = partition_count
         self._schedule_expiry()
 
     def shutdown(self) -> None:
-        """Completes pending requests with NOT_COORDINATOR and stops all timers."""
+        """Complete pending requests with NOT_COORDINATOR and stop all timers."""
         if self._expiry_timer is not None:
             self._expiry_timer.cancel()
         self._jobs.stop()
@@ -166,14 +165,14 @@ class GroupCoordinator:
         return tuple(dict.fromkeys((*(state.value for state in GroupState), *of_consumer_groups)))
 
     def history(self, group_id: str) -> str:
-        """The events of a group as `events_text` returns them; KafkaError on another broker."""
+        """Return the `events_text` of a group. Raises KafkaError on another broker."""
         error = self.partitions.check(group_id, allow_empty=True)
         if error:
             raise KafkaError(error)
         return events_text(self.events.of(group_id))
 
     def partition_for(self, group_id: str) -> int:
-        """The partition of `__consumer_offsets` that has the records of a group."""
+        """Return the partition of `__consumer_offsets` that has the records of a group."""
         return self.partitions.partition_for(group_id)
 
     def on_elected(self, partition: int, leader_epoch: int) -> None:
@@ -196,7 +195,7 @@ class GroupCoordinator:
             active.replay_marker(producer_id, committed)
 
     def tick(self, now_ms: int) -> None:
-        """Expires offsets and empty groups."""
+        """Expire offsets and empty groups."""
         self.admin.expire(now_ms)
 
     def _schedule_expiry(self) -> None:
@@ -217,8 +216,7 @@ class GroupCoordinator:
         self.missed_deletions.on_loaded(partition)
 
     def _start_sessions(self, partition: GroupPartition) -> Steps[None]:
-        """Starts the sessions of all members. A request in a pause starts that of its member."""
-        left = GROUPS_PER_STEP
+        """Start the sessions of all members. A request in a pause starts that of its member."""
         for group in list(partition.groups.values()):
             if not self.partitions.is_active(partition):
                 return
@@ -228,13 +226,10 @@ class GroupCoordinator:
                 yield from self._rebalancer.start_sessions(group)
             elif self.consumers is not None:
                 yield from self.consumers.sessions.start_sessions(group)
-            left -= 1 + len(group.members) // _MEMBERS_OF_A_GROUP
-            if left <= 0:
-                left = GROUPS_PER_STEP
-                yield
+            yield
 
     def _on_unloaded(self, partition: GroupPartition) -> None:
-        """Nothing changes a dead group any more, so what it still has is released in slices."""
+        """Mark all groups dead now. Nothing changes a dead group, so releasing them may pause."""
         now_ms = self._clock.now_ms()
         for group in partition.groups.values():
             if group.kind == "classic":
@@ -246,15 +241,11 @@ class GroupCoordinator:
         self._group_jobs.start(self._release(partition))
 
     def _release(self, partition: GroupPartition) -> Steps[None]:
-        left = GROUPS_PER_STEP
         while partition.groups:
             _, group = partition.groups.popitem()
             if group.kind == "classic":
                 yield from self._rebalancer.close(group, ErrorCode.NOT_COORDINATOR)
-            left -= 1 + len(group.members) // _MEMBERS_OF_A_GROUP
-            if left <= 0:
-                left = GROUPS_PER_STEP
-                yield
+            yield
         if self.consumers is not None:
             yield from self.consumers.sessions.timers.cancel_ended()
         if self.shares is not None:

@@ -1,30 +1,36 @@
-"""Removes the committed offsets of deleted topics: a new topic of the name must not be read there.
+"""Removes the offsets of deleted topics: a new topic of the same name must not inherit them.
 
-The end of the log at the time of the deletion separates what was committed before from what is
-committed later, perhaps in a new topic of the name. So the groups can be checked in slices, and
-again after a failure.
+The end of the log at the time of the deletion separates earlier commits from later ones, which may
+be for a new topic of the name. So checking the groups may pause, and may be repeated after a
+failure.
+
+The coordinator at the time of a deletion removes the offsets. If it dies or resigns before its
+tombstones are committed, the next coordinator loads them. (Kafka keeps them until they expire.) So
+`MissedDeletions` compares what was loaded with the topics that exist.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.groups.log.appender import GroupAppender
-from ottla.broker.groups.log.partition import GroupPartition
-from ottla.broker.groups.log.partitions import GroupPartitions
-from ottla.broker.runtime.slices import SlicedJobs
-from ottla.protocol.steps import Steps
+from ottla.broker.groups.log.partition import GroupPartition, GroupPartitions
+from ottla.controller.tree.store import StoreError
+from ottla.protocol.listed import listed
+from ottla.protocol.steps import Steps, TurnQueue, run_in_turns
 from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.broker.groups.log.partition import AnyGroup
     from ottla.broker.runtime.timer import DelayQueue
 
-# To check a group takes 3 us, to remove its offsets 240, and 13 for each of many.
-_GROUPS_PER_STEP = 32
-_OFFSETS_PER_STEP = 64
+logger = logging.getLogger("ottla.groups")
+
+# Tombstones of one batch, where a group has many offsets. A batch takes 0.2 ms, and 13 us for each.
+OFFSETS_PER_BATCH = 32
 RETRY_MS = 5_000
 
 RemoveOffsets = Callable[["AnyGroup", list[TopicPartition], str, Callable[[int], None]], None]
@@ -46,7 +52,7 @@ class DeletedTopics:
         partitions: GroupPartitions,
         appender: GroupAppender,
         timer: DelayQueue,
-        jobs: SlicedJobs,
+        jobs: TurnQueue,
         remove_offsets: RemoveOffsets,
     ) -> None:
         """`remove_offsets` appends the tombstones of offsets of a group."""
@@ -83,30 +89,24 @@ class DeletedTopics:
         )
 
     def _remove_all(self, deletions: list[_Deletion]) -> Steps[None]:
-        seen = 0
         for deletion in deletions:
             for group_id in list(deletion.group_partition.groups):
-                seen += 1
-                if (yield from self._remove(deletion, group_id)):
-                    seen = 0
-                elif seen >= _GROUPS_PER_STEP:
-                    seen = 0
-                    yield
+                yield from self._remove(deletion, group_id)
+                yield
 
-    def _remove(self, deletion: _Deletion, group_id: str) -> Steps[bool]:
-        """True, after a step, if there was something to remove. What cannot be removed now is
-        retried."""
+    def _remove(self, deletion: _Deletion, group_id: str) -> Steps[None]:
+        """Remove the offsets of a group in these topics; retry later those that cannot be now."""
         group = self._group(deletion, group_id)
         if group is None:
-            return False
+            return
         found = sorted(group.offsets.among(deletion.topic_partitions))
         done = partial(self._removed, deletion, group_id)
         some_pending = False
-        for start in range(0, len(found), _OFFSETS_PER_STEP):
+        for start in range(0, len(found), OFFSETS_PER_BATCH):
             group = self._group(deletion, group_id)  # a conversion replaces it
             if group is None:
                 break
-            part = frozenset(found[start : start + _OFFSETS_PER_STEP])
+            part = frozenset(found[start : start + OFFSETS_PER_BATCH])
             old, is_pending = group.offsets.before(part, deletion.end_offset)
             some_pending |= is_pending
             if old:
@@ -114,10 +114,9 @@ class DeletedTopics:
             yield
         if some_pending:
             self._retry(deletion, group_id)
-        return bool(found)
 
     def _group(self, deletion: _Deletion, group_id: str) -> AnyGroup | None:
-        """The group, as long as this broker has it."""
+        """Return the group, as long as this broker has it."""
         if not self._partitions.is_active(deletion.group_partition):
             return None
         return deletion.group_partition.groups.get(group_id)
@@ -139,5 +138,78 @@ class DeletedTopics:
 
     def _remove_undone(self, undone: Iterable[tuple[_Deletion, str]]) -> Steps[None]:
         for deletion, group_id in undone:
-            if not (yield from self._remove(deletion, group_id)):
+            yield from self._remove(deletion, group_id)
+            yield
+
+
+class _Loaded(NamedTuple):
+    group_partition: GroupPartition
+    end_offset: int
+
+
+class MissedDeletions:
+    """Finds offsets of topics that were deleted before this broker loaded them. Loop only."""
+
+    def __init__(
+        self, partitions: GroupPartitions, appender: GroupAppender, deleted_topics: DeletedTopics
+    ) -> None:
+        self._partitions = partitions
+        self._appender = appender
+        self._deleted_topics = deleted_topics
+        # By index: since the last `look`, and since the one before it.
+        self._loaded: dict[int, _Loaded] = {}
+        self._due: dict[int, _Loaded] = {}
+
+    def on_loaded(self, group_partition: GroupPartition) -> None:
+        """Its groups are coordinated here now."""
+        end_offset = self._appender.end_offset(group_partition)
+        self._loaded[group_partition.index] = _Loaded(group_partition, end_offset)
+
+    async def look(
+        self,
+        is_known: Callable[[str], bool],
+        existing_topics: Callable[[], Awaitable[Collection[str]]],
+    ) -> None:
+        """Remove the offsets of topics that neither the metadata have (`is_known`) nor ZooKeeper.
+
+        To be called every 15 seconds or so. A partition is compared at the second call after it
+        was loaded: the server of ZooKeeper that responds may be behind by some seconds, and the
+        newest offsets that were loaded may be those of a topic that it does not have yet. Usually
+        nothing is read from ZooKeeper: the metadata have all topics. What is committed after the
+        load stays.
+        """
+        due, self._due, self._loaded = self._due, self._loaded, {}
+        doubtful = await run_in_turns(self._doubtful(due, is_known))
+        if not doubtful:
+            return
+        try:
+            existing = set(await existing_topics())
+        except StoreError as error:
+            logger.info("Failed to look for topics that groups have offsets of: %s", error)
+            self._due = {**due, **self._due}  # at the next call
+            return
+        for loaded, topic_partitions in doubtful:
+            gone = frozenset(each for each in topic_partitions if each.topic not in existing)
+            if gone:
+                names = listed(sorted({each.topic for each in gone}))
+                logger.info("Removing the offsets of deleted topics that were loaded: %s", names)
+                self._deleted_topics.on_deleted_before(*loaded, gone)
+
+    def _doubtful(
+        self, due: dict[int, _Loaded], is_known: Callable[[str], bool]
+    ) -> Steps[list[tuple[_Loaded, set[TopicPartition]]]]:
+        """Return the partitions with offsets of topics that the metadata do not have."""
+        doubtful = []
+        for loaded in due.values():
+            if not self._partitions.is_active(loaded.group_partition):
+                continue
+            unknown: set[TopicPartition] = set()
+            for group in list(loaded.group_partition.groups.values()):
+                for each in group.offsets.partitions():
+                    if not is_known(each.topic):
+                        unknown.add(each)
+                    yield
                 yield
+            if unknown:
+                doubtful.append((loaded, unknown))
+        return doubtful

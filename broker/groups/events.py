@@ -51,12 +51,12 @@ class GroupEvents:
             events.append(event)
 
     def of(self, group_id: str) -> list[GroupEvent]:
-        """The events of a group, oldest first."""
+        """Return the events of a group, oldest first."""
         return list(self._groups.get(group_id, ()))
 
 
 def events_text(events: list[GroupEvent]) -> str:
-    """The newest events that fit into MAX_TEXT_BYTES, as a JSON list of objects in ASCII."""
+    """Return the newest events that fit into MAX_TEXT_BYTES, as a JSON list in ASCII."""
     lines: list[str] = []
     size = 2
     for event in reversed(events):

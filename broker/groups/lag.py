@@ -7,10 +7,11 @@ committed offset. So the first readings are too low.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 from ottla.broker.groups.admin import GroupAdmin
+from ottla.protocol.steps import Steps
 from ottla.protocol.topics import TopicPartition
 
 EndOffset = Callable[[TopicPartition], int | None]
@@ -18,9 +19,6 @@ EndOffset = Callable[[TopicPartition], int | None]
 
 MAX_SAMPLES = 240  # an hour at one scrape in 15 s; of 20,000 partitions about 400 MB
 MIN_SAMPLE_INTERVAL_MS = 1_000
-
-# About 0.1 ms of computing.
-_ROWS_IN_A_STEP = 64
 
 Labels = tuple[str, str, str]
 
@@ -59,8 +57,10 @@ class LogEndHistory:
         self.until_ms.append(now_ms)
 
     def written_ms(self, offset: int) -> int:
-        """The approximate append time of the record at `offset`: after the last sample at or before
-        that offset, and before the first sample beyond it."""
+        """Return the approximate append time of the record at `offset`.
+
+        It is after the last sample at or before that offset, and before the first sample beyond it.
+        """
         index = bisect_right(self.offsets, offset)
         if index == len(self.offsets):
             return self.until_ms[-1]
@@ -80,28 +80,22 @@ class LagReader:
         self._now_ms = now_ms
         self._ends: dict[TopicPartition, LogEndHistory] = {}
         self._labels: dict[int, str] = {}
-        #: What `steps` computed last.
+        #: The last result of `read`.
         self.lags = Lags({}, {})
 
-    def read(self) -> Lags:
-        """The lag of every committed offset of a partition that this broker leads."""
-        for _ in self.steps():
-            pass
-        return self.lags
+    def read(self) -> Steps[Lags]:
+        """Return the lag of every committed offset of a partition that this broker leads.
 
-    def steps(self) -> Iterator[None]:
-        """Computes `lags`; other work may be done between two steps."""
+        In a pause offsets may be committed; the end of each partition is read once.
+        """
         now_ms = self._now_ms()
         ends: dict[TopicPartition, int | None] = {}
         records: dict[tuple[str, ...], float] = {}
         seconds: dict[tuple[str, ...], float] = {}
-        rows = 0
         for group in list(self._admin.all_groups()):
             group_id = group.group_id
             for partition, value in list(group.offsets.committed.items()):
-                rows += 1
-                if not rows % _ROWS_IN_A_STEP:
-                    yield
+                yield
                 if partition in ends:
                     end = ends[partition]
                 else:
@@ -120,6 +114,7 @@ class LagReader:
         for unused in self._ends.keys() - ends.keys():
             del self._ends[unused]
         self.lags = Lags(records, seconds)
+        return self.lags
 
     def _sample(self, partition: TopicPartition, now_ms: int) -> int | None:
         end = self._end_offset(partition)

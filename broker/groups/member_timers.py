@@ -1,7 +1,7 @@
 """The timers of members of consumer groups (KIP-848) and share groups: one of each kind.
 
-When this broker ceases to coordinate a group, its timers are ended at once and cancelled in steps:
-the same group can be loaded again before that.
+When this broker ceases to coordinate a group, its timers are ended at once and cancelled one
+after the other: the same group can be loaded again before that.
 """
 
 from collections import deque
@@ -24,8 +24,6 @@ class TimerKind(Enum):
 GroupTimers = dict[str, dict[TimerKind, TimerTask]]
 """By member id."""
 
-_MEMBERS_PER_STEP = 64  # 1 us each
-
 
 class MemberTimers:
     """By group id and member id."""
@@ -38,7 +36,7 @@ class MemberTimers:
     def start(
         self, kind: TimerKind, group_id: str, member_id: str, delay_ms: int, act: Callable[[], None]
     ) -> None:
-        """Starts a timer; replaces the running one of this kind."""
+        """Start a timer; replace the running one of this kind."""
         group = self._groups.get(group_id)
         if group is None:
             group = self._groups[group_id] = {}
@@ -65,15 +63,14 @@ class MemberTimers:
             self.stop(kind, group_id, member_id)
 
     def end(self, group_id: str) -> None:
-        """Stops all timers of a group: those that expire from now on do nothing, and
+        """Stop all timers of a group: those that expire from now on do nothing, and
         `cancel_ended` cancels them."""
         group = self._groups.pop(group_id, None)
         if group is not None:
             self._ended.append(group)
 
     def cancel_ended(self) -> Steps[None]:
-        """Cancels the timers of all groups that were ended until now, and meanwhile."""
-        left = _MEMBERS_PER_STEP
+        """Cancel the timers of all groups that were ended before or are ended in a pause."""
         while self._ended:
             group = self._ended[0]
             if not group:
@@ -81,10 +78,7 @@ class MemberTimers:
                 continue
             for task in group.popitem()[1].values():
                 task.cancel()
-            left -= 1
-            if left <= 0:
-                left = _MEMBERS_PER_STEP
-                yield
+            yield
 
     def _remove(self, kind: TimerKind, group_id: str, member_id: str) -> TimerTask | None:
         group = self._groups.get(group_id, {})

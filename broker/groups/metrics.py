@@ -10,7 +10,7 @@ from ottla.broker.metrics.statistics import MetricsRegistry, Reading
 
 SHARE_STATES = ("Empty", "Stable")
 
-# Two scrapes at once get the same lags.
+# Scrapes within this time get the same lags.
 _FRESH_SECONDS = 0.5
 
 
@@ -28,7 +28,7 @@ def add_groups(
         nonlocal computed_at
         if monotonic() - computed_at > _FRESH_SECONDS:
             computed_at = monotonic()
-            yield from reader.steps()
+            yield from reader.read()
 
     def states() -> Reading:
         found = Counter(group.state.value for group in coordinator.admin.all_groups())

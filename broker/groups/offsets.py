@@ -56,7 +56,7 @@ class GroupOffsets:
     # Replay of records, after an append and while loading.
 
     def replay(self, partition: TopicPartition, value: CommittedOffset | None, at: int) -> None:
-        """Replays a commit outside of transactions (or its tombstone) at log offset `at`.
+        """Replay a commit outside of transactions (or its tombstone) at log offset `at`.
 
         A tombstone also removes what was committed before it in transactions that are ongoing:
         compaction removes their records, too.
@@ -80,7 +80,7 @@ class GroupOffsets:
     def replay_transactional(
         self, producer_id: int, partition: TopicPartition, value: CommittedOffset | None
     ) -> None:
-        """Replays a commit in a transaction; a commit marker makes it visible."""
+        """Replay a commit in a transaction; a commit marker makes it visible."""
         if value is not None:
             if not (self.deleted and self._is_deleted(partition, value.appended_at)):
                 self.transactional.setdefault(producer_id, {})[partition] = value
@@ -94,7 +94,7 @@ class GroupOffsets:
                 self.replay(partition, value, value.appended_at)
 
     def _is_deleted(self, partition: TopicPartition, at: int) -> bool:
-        """Whether the tombstone of a commit at log offset `at` was replayed before it."""
+        """Return whether the tombstone of a commit at log offset `at` was replayed before it."""
         deleted_at = self.deleted.get(partition)
         if deleted_at is None:
             return False
@@ -128,18 +128,20 @@ class GroupOffsets:
     # Queries.
 
     def has_transaction(self, producer_id: int) -> bool:
-        """Whether a transaction of this producer has offsets, or commits that are pending."""
+        """Return whether a transaction of this producer has offsets or pending commits."""
         return producer_id in self.transactional or producer_id in self.pending_transactional
 
     def partitions(self) -> AbstractSet[TopicPartition]:
-        """Those with an offset, also in an ongoing transaction or in a commit that is pending; in
-        an order that repeats."""
+        """Return the partitions with an offset, in a transaction or pending commit too.
+
+        The order is the same in each run.
+        """
         in_transactions: list[Iterable[TopicPartition]] = [*self.transactional.values()]
         in_transactions += self.pending_transactional.values()
         return dict.fromkeys(chain(self.committed, self.pending, *in_transactions)).keys()
 
     def among(self, partitions: AbstractSet[TopicPartition]) -> set[TopicPartition]:
-        """Those of `partitions` that have offsets, also in ongoing transactions or pending."""
+        """Return the partitions that have offsets, also in ongoing transactions or pending."""
         found = (self.committed.keys() & partitions) | (self.pending.keys() & partitions)
         for offsets in self.transactional.values():
             found |= offsets.keys() & partitions
@@ -150,9 +152,11 @@ class GroupOffsets:
     def before(
         self, partitions: AbstractSet[TopicPartition], end_offset: int
     ) -> tuple[list[TopicPartition], bool]:
-        """Those of `partitions` all of whose offsets, also in ongoing transactions, are of records
-        below `end_offset`; whether this is not known of others before pending commits and ongoing
-        transactions end."""
+        """Return the partitions whose offsets are all of records below `end_offset`.
+
+        The offsets include those in ongoing transactions. The second value is whether more
+        partitions may follow when pending commits and ongoing transactions end.
+        """
         before = []
         is_pending = False
         for partition in self.among(partitions):
@@ -171,12 +175,12 @@ class GroupOffsets:
         )
 
     def values_of(self, partition: TopicPartition) -> list[CommittedOffset]:
-        """The offset of the partition, and those in ongoing transactions."""
+        """Return the offset of the partition, and those in ongoing transactions."""
         found = [offsets.get(partition) for offsets in self.transactional.values()]
         return [value for value in (self.committed.get(partition), *found) if value is not None]
 
     def is_unstable(self, partition: TopicPartition) -> bool:
-        """Whether a commit of this partition is pending or in an ongoing transaction."""
+        """Return whether a commit of this partition is pending or in an ongoing transaction."""
         return self._is_pending(partition) or any(
             partition in offsets for offsets in self.transactional.values()
         )
@@ -190,8 +194,9 @@ class GroupOffsets:
         subscribed_topics: frozenset[str],
         partitions: Iterable[TopicPartition] | None = None,
     ) -> list[TopicPartition]:
-        """Those of `partitions` whose offset has expired and whose topic has no subscription; None
-        stands for all.
+        """Return the partitions whose offset has expired and whose topic has no subscription.
+
+        Without `partitions`, all are checked.
 
         The age counts from `base_timestamp_ms` (when the group became empty) or, when that is
         None, from each commit. An expiry time of the client overrides the broker's retention.

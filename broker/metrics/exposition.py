@@ -1,10 +1,11 @@
-"""Readings as Prometheus text.
+"""One scrape: reads all metrics without holding the event loop, and renders Prometheus text.
 
 The Prometheus library makes an object of every sample first, which takes about ten times as long;
 with the lag of thousands of groups a scrape would take seconds of a core.
 """
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import cast
 
@@ -13,16 +14,64 @@ from ottla.broker.metrics.statistics import (
     HistogramReading,
     HistogramReadings,
     Metric,
+    MetricsRegistry,
     Reading,
+    Row,
 )
+from ottla.protocol.steps import Turn
+
+logger = logging.getLogger("ottla.metrics")
 
 _BOUNDS = (*map(repr, TIME_BUCKETS), "+Inf")
 
-# One join holds the interpreter lock, and so the event loop: about 0.5 ms for so many lines. A
+# One join holds the interpreter lock, and so the event loop: 0.5 ms for this many lines. A
 # metric with more, such as one of 10,000 topics, is joined at once.
 _LINES_IN_A_PART = 4096
 
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+
+async def read_metrics(
+    registry: MetricsRegistry,
+) -> list[tuple[Metric, Reading | HistogramReadings]]:
+    """Return the readings of all metrics; one that cannot be read is logged and left out.
+
+    Other tasks run meanwhile: for 10,000 topics it takes some 100 ms in all. The numbers of one
+    metric may be some milliseconds older than those of another.
+    """
+    turn = Turn()
+    for preparation in registry.preparations:
+        try:
+            for _ in preparation():
+                if turn.is_over:
+                    await turn.pause()
+        except Exception:
+            logger.exception("cannot prepare metrics")
+    readings: list[tuple[Metric, Reading | HistogramReadings]] = []
+    for metric in registry.metrics:
+        try:
+            reading = metric.read()
+            if isinstance(reading, Iterator):
+                reading = await _collect(reading, turn)
+        except Exception:
+            logger.exception("metric %s cannot be read", metric.name)
+            continue
+        readings.append((metric, reading))
+        await turn.share()
+    for family in registry.families:
+        for each in family():
+            readings.append(each)
+            await turn.share()
+    return readings
+
+
+async def _collect(rows: Iterator[Row], turn: Turn) -> dict[tuple[str, ...], float]:
+    found: dict[tuple[str, ...], float] = {}
+    for labels, value in rows:
+        found[labels] = value
+        if turn.is_over:
+            await turn.pause()
+    return found
 
 
 def render(readings: Iterable[tuple[Metric, Reading | HistogramReadings]]) -> bytes:

@@ -1,4 +1,4 @@
-"""Detects when something blocks the event loop, and what.
+"""Detects and names work that blocks the event loop.
 
 The loop sets a heartbeat every `BEAT_SECONDS`. A beat that comes too late by more than
 `STALL_SECONDS` is a stall. A stall longer than `STALL_SECONDS + BEAT_SECONDS` is always noticed; a
@@ -15,17 +15,19 @@ no place of ours was seen or it waited for a processor (known on Linux), the cau
 broker: the line is at DEBUG.
 """
 
+from __future__ import annotations
+
 import asyncio
 import logging
 import os
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable
 from time import monotonic, thread_time
 from types import FrameType
 from typing import NamedTuple
 
-from ottla.broker.metrics.loop_health import LoopHealth
 from ottla.broker.metrics.statistics import STALL_SECONDS, StallStatistics
 
 logger = logging.getLogger("ottla.loop")
@@ -55,14 +57,14 @@ DEEPEST_STACK = 12
 
 
 class Observation(NamedTuple):
-    """What the loop's thread was doing."""
+    """A look at the loop's thread: the work it did, and its stack."""
 
     name: str
     stack: str
 
 
 class ProcessorWait:
-    """How long the thread that makes this has waited for a processor: Linux' run delay."""
+    """The time that the creating thread waited for a processor: Linux' run delay."""
 
     def __init__(self) -> None:
         try:
@@ -217,3 +219,42 @@ def stated_reason(seen: Observation) -> str:
             if place.startswith(prefix):
                 return reason
     return ""
+
+
+# How far back "lately" is.
+WINDOW_SECONDS = 60.0
+
+# Turns that are kept. One gets here if it blocked the loop for more than 50 ms and a heartbeat of
+# 50 ms was late because of it, so that there are at most 600 in a window.
+MAX_TURNS = 600
+
+
+class Turn(NamedTuple):
+    """A turn of the loop that blocked it. `computed_seconds` is the processor time of the loop's
+    thread: the rest was waiting, for a disk or for a processor."""
+
+    at: float
+    seconds: float
+    computed_seconds: float
+    name: str
+
+
+class LoopHealth:
+    """Written by the heartbeat of the loop. Loop only."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._turns: deque[Turn] = deque(maxlen=MAX_TURNS)
+        #: By how much the last heartbeat was late.
+        self.lag_seconds = 0.0
+
+    def blocked(self, seconds: float, computed_seconds: float, name: str) -> None:
+        """A turn of `name` blocked the loop."""
+        self._turns.append(Turn(self._clock(), seconds, computed_seconds, name))
+
+    def longest(self) -> Turn | None:
+        """The longest turn of the last `WINDOW_SECONDS`, None when none blocked the loop."""
+        oldest = self._clock() - WINDOW_SECONDS
+        while self._turns and self._turns[0].at < oldest:
+            self._turns.popleft()
+        return max(self._turns, key=lambda turn: turn.seconds, default=None)

@@ -1,13 +1,18 @@
-"""What the broker counts about itself: plain numbers, kept where they are counted.
+"""Statistics of the broker: plain numbers, kept where they are counted.
 
 Counting must cost next to nothing on the request path, so these are objects with integer and
 float fields and no locks. `broker/metrics/exposition.py` renders them when they are scraped. Loop
 thread only.
 """
 
+from __future__ import annotations
+
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from ottla.broker.requests.request_context import RequestContext
 
 # Upper bounds of the buckets of request times, in seconds: from a fast tiny request to a fetch
 # that waits out a long max_wait_ms. The last bucket, not listed, is everything above.
@@ -39,18 +44,6 @@ STALL_SECONDS = 0.05
 STAGES = ("queue", "local", "remote", "throttle", "response", "send")
 
 _FIRST_BOUND = TIME_BUCKETS[0]
-
-
-class RequestTimes(Protocol):
-    """When a request reached each point of its way, in monotonic seconds, and what it took."""
-
-    received_at: float
-    dequeued_at: float
-    local_done_at: float
-    responded_at: float
-    send_started_at: float
-    throttle_time_ms: int
-    frame_bytes: int
 
 
 class HistogramReading(NamedTuple):
@@ -112,7 +105,7 @@ class RequestStatistics:
         self._response_buckets = [0] * size
         self._send_buckets = [0] * size
 
-    def record(self, api_version: int, request: RequestTimes, sent_at: float) -> None:
+    def record(self, api_version: int, request: RequestContext, sent_at: float) -> None:
         """Count a request whose response was sent at `sent_at` (monotonic seconds)."""
         by_version = self.by_version
         by_version[api_version] = by_version.get(api_version, 0) + 1
@@ -151,7 +144,7 @@ class RequestStatistics:
         self.total_seconds += seconds
         self.total_buckets[bisect_left(TIME_BUCKETS, seconds)] += 1
 
-    def record_failure(self, request: RequestTimes, error: Exception) -> None:
+    def record_failure(self, request: RequestContext, error: Exception) -> None:
         """Count a request whose handler failed with an exception; `record` follows, if it gets a
         response."""
         self.errors += 1
@@ -231,7 +224,7 @@ class StallStatistics:
 # One value of a metric with labels: the values of its labels, and the number.
 Row = tuple[tuple[str, ...], float]
 
-# A number, one for each set of label values, or the rows of very many (read in slices).
+# A number, one for each set of label values, or an iterator of very many rows.
 Reading = float | dict[tuple[str, ...], float] | Iterator[Row]
 
 # Histograms by label values.
@@ -249,7 +242,7 @@ class Metric:
         help_text: str,
         kind: str,
         labels: tuple[str, ...],
-        read: "Callable[[], Reading | HistogramReadings]",
+        read: Callable[[], Reading | HistogramReadings],
     ) -> None:
         self.name = name
         self.help = help_text
@@ -275,13 +268,13 @@ class MetricsRegistry:
         #: does other work.
         self.preparations: list[Callable[[], Iterator[None]]] = []
 
-    def gauge(self, name: str, help_text: str, read: "Reader", *labels: str) -> None:
+    def gauge(self, name: str, help_text: str, read: Reader, *labels: str) -> None:
         """Offer a value that goes up and down. With `labels`, `read` returns a dictionary from
         tuples of label values to numbers, or an iterator of such pairs if there may be thousands.
         """
         self.metrics.append(Metric(name, help_text, "gauge", labels, read))
 
-    def counter(self, name: str, help_text: str, read: "Reader", *labels: str) -> None:
+    def counter(self, name: str, help_text: str, read: Reader, *labels: str) -> None:
         """Offer a value that only grows."""
         self.metrics.append(Metric(name, help_text, "counter", labels, read))
 
@@ -293,3 +286,11 @@ class MetricsRegistry:
 
 
 Reader = Callable[[], Reading]
+
+
+class Traffic(NamedTuple):
+    """Counts since the start of the broker; bytes are those on all listeners."""
+
+    received_bytes: int
+    sent_bytes: int
+    requests: int

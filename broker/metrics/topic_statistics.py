@@ -1,4 +1,4 @@
-"""What is counted by topic: Kafka's BrokerTopicMetrics. Loop thread only."""
+"""Statistics by topic: Kafka's BrokerTopicMetrics. Loop thread only."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator

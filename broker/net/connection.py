@@ -9,29 +9,33 @@ the current request is in our memory.
 Memory: an idle connection holds no buffer. All connections of a loop read into one shared buffer
 first; a frame is copied out of it into a `bytearray` of its own, and the rest of a frame that did
 not fit is received straight into that, which grows as bytes arrive. Frames of up to 1 MiB that did
-not fit share a few buffers of full size (`frame_buffers`).
+not fit share a few buffers of full size (`FrameBuffers`). A slow client costs the memory of one
+response: the next request is read when that is sent.
+
+File parts that are not in the page cache are read by a worker thread before they are sent.
 """
 
 import logging
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from struct import Struct
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ottla.broker.net.frame_buffers import Frame
-from ottla.broker.net.invalid_frames import refuse_large, refuse_size
-from ottla.broker.net.large_frames import LARGE_BYTES
-from ottla.broker.net.output import Output
-from ottla.broker.net.response_writer import ResponseWriter
-from ottla.broker.net.wrong_protocol import FOREIGN_SIZE
+from ottla.broker.net.invalid_frames import FOREIGN_SIZE, refuse_large, refuse_size
+from ottla.broker.net.large_frames import LARGE_BYTES, Frame
+from ottla.broker.net.output import COLD, DONE, FileTruncated, Output, join_if_small, warm
 from ottla.broker.requests.request_channel import ANONYMOUS, MAX_IN_A_ROW, Principal
+from ottla.broker.runtime.tasks import spawn
+from ottla.protocol.registry import ApiKey
 
 if TYPE_CHECKING:
     from ottla.broker.net.services import ListenerFacts, NetworkServices
     from ottla.broker.requests.request_channel import RequestContext
     from ottla.broker.runtime.wheel import TimerTask
     from ottla.broker.security.sasl.session import SaslSession
+
 
 logger = logging.getLogger("ottla.net")
 
@@ -45,6 +49,15 @@ READ_BYTES = 65536
 MAX_GROWTH_BYTES = 1 << 20
 FEW_BYTES = 64 << 20
 
+# Responses held back for the rest of a turn, to leave in one packet; see `send_response`.
+MAX_HELD_BYTES = 65536
+
+
+# The response to a request of this length may wait for the requests that came in with it, even when
+# no other client waits: handling them all takes less time than one send. Responses to bigger ones
+# are sent at once, so that the client can go on meanwhile.
+SMALL_REQUEST_BYTES = 2048
+
 _SIZE = Struct(">i")
 _API_KEY = Struct(">h")
 _ZEROS = memoryview(bytes(MAX_GROWTH_BYTES))  # never written, so the system keeps no memory for it
@@ -55,23 +68,30 @@ class Connection:
 
     __slots__ = (
         "__weakref__",
+        "_context",
         "_ending",
         "_fd",
         "_filled",
         "_filled_before",
         "_frame",
         "_frame_size",
+        "_held",
+        "_held_bytes",
         "_in_a_row",
         "_muted",
         "_on_closed",
+        "_output",
         "_pending",
         "_position",
         "_read_at",
         "_reading",
+        "_sent_nothing",
         "_services",
         "_sock",
         "_timer_task",
-        "_writer",
+        "_warming",
+        "_writing",
+        "_written_at",
         "authenticated",
         "client_host",
         "client_port",
@@ -92,6 +112,8 @@ class Connection:
 
     #: Sends what the socket does not take at once.
     output_class: ClassVar[type[Output]] = Output
+    #: The socket may have received bytes that the loop cannot see.
+    reads_ahead: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -106,8 +128,7 @@ class Connection:
         self._fd = sock.fileno()
         self._services = services
         self._on_closed = on_closed
-        self._writer = ResponseWriter(sock, services, self, self.output_class)
-        self.opened_at = self._read_at = monotonic()
+        self.opened_at = self._read_at = self._written_at = monotonic()
         self.listener = listener
         self.listener_name = listener.name
         self.client_host, self.client_port = client
@@ -141,6 +162,13 @@ class Connection:
         self._filled_before = -1  # at the last call of `is_stalled`
         self._timer_task: TimerTask | None = None  # the end of a throttle or of the connection
         self._reading = False
+        self._context: RequestContext | None = None  # the request in flight
+        self._sent_nothing = False  # the last request had no response (acks=0)
+        self._output: Output | None = None  # bytes that the socket has not taken yet
+        self._held: list[bytes] | None = None  # responses that are sent at the end of the turn
+        self._held_bytes = 0
+        self._warming = False  # a worker thread reads what is to be sent next
+        self._writing = False  # the loop watches for room in the socket
 
     def __repr__(self) -> str:
         return f"<{self.listener_name} connection from {self.client_host}:{self.client_port}>"
@@ -159,21 +187,24 @@ class Connection:
     @property
     def last_active(self) -> float:
         """When the client last sent or took something, in monotonic seconds."""
-        return max(self._read_at, self._writer.last_active)
+        return max(self._read_at, self._written_at)
 
     @property
     def in_flight(self) -> bool:
-        """A request is being handled, or a response is not sent yet."""
-        return self._writer.in_flight
+        """Whether a request is being handled, or a response is not sent yet."""
+        return self._context is not None or self._held is not None
 
     @property
     def waits_for_records(self) -> bool:
-        """All it has in flight is a fetch that waits until there are records to return."""
-        return self._writer.waits_for_records
-
-    def send_response(self, context: "RequestContext", parts: list[Any]) -> None:
-        """Send the response to the request in flight; no parts: there is none (acks=0)."""
-        self._writer.send_response(context, parts)
+        """Whether all it has in flight is a fetch that waits until there are records to return."""
+        context = self._context
+        return (
+            context is not None
+            and self._held is None
+            and not context._responded
+            and context.local_done_at > 0
+            and context.route.entry.api_key == ApiKey.FETCH
+        )
 
     def is_idle_since(self, moment: float) -> bool:
         """Whether nothing was sent or received since `moment` (monotonic), and no request is in
@@ -181,7 +212,7 @@ class Connection:
         """
         if self.last_active > moment:
             return False
-        return not self._muted or self._writer.has_unsent_bytes
+        return not self._muted or self._output is not None
 
     @property
     def is_known(self) -> bool:
@@ -195,14 +226,25 @@ class Connection:
         return self._frame is not None and before >= 0 and self._filled - before < least_bytes
 
     def close(self, reason: str) -> None:
-        """Close the socket now. A request in flight continues; its response is dropped."""
+        """Close the socket now. A request in flight continues; its response is dropped.
+
+        Responses that are held are sent: those requests were handled before the one that closes the
+        connection, and without a response their client would send them again. What the socket does
+        not take now is dropped.
+        """
         if self.closed:
             return
         self.closed = True
         logger.debug("closing %r: %s", self, reason)
         self._pause_reading()
-        self._writer.close()
+        if self._held is not None:
+            with suppress(OSError):
+                self._services.statistics.bytes_out += self._sock.send(self._take_held())
+        self._stop_writing()
         self._sock.close()
+        if self._context is not None and self._context.send_started_at:
+            self._release_request(self._context)
+        self._context = self._output = self._held = None
         if self._timer_task is not None:
             self._timer_task.cancel()
             self._timer_task = None
@@ -256,7 +298,7 @@ class Connection:
     def send_token(self, token: bytes) -> None:
         """Respond to a frame that `token_handler` got, with a size and no header."""
         if not self.closed:
-            self._writer.send_parts([_SIZE.pack(len(token)) + token])
+            self._send_parts([_SIZE.pack(len(token)) + token])
         if not self.closed:
             self._next_request()
 
@@ -276,7 +318,7 @@ class Connection:
             self._pause_reading()
             return
         channel = self._services.channel
-        if self._frame is None and channel.is_full:
+        if self._frame is None and channel.free_places <= 0:
             self._wait()
             channel.wait_for_place(self)
             return
@@ -366,9 +408,10 @@ class Connection:
             self._take_pending(channel.put_first if self._in_a_row else channel.put)
             if self._muted or self.closed:
                 return
-        self._resume_reading()
-        if self._writer.sent_nothing:
-            self._writer.sent_nothing = False
+        if self.reads_ahead or not self._reading:
+            self._resume_reading()
+        if self._sent_nothing:
+            self._sent_nothing = False
             self._check_for_reset()
 
     def _take_pending(self, queue: Callable[["RequestContext"], None]) -> bool:
@@ -390,7 +433,7 @@ class Connection:
         channel = self._services.channel
         start = position + 4
         end = start + size
-        if channel.is_full:
+        if channel.free_places <= 0:
             self._wait()
             channel.wait_for_place(self)
             return False
@@ -400,7 +443,7 @@ class Connection:
             return False
         if size > LARGE_BYTES and not self._admit_large(pending, start, size):
             return False
-        channel.reserve(size)
+        channel.in_progress_bytes += size
         frame = self._services.frame_buffers.begin(pending, start, size)
         if end < len(pending):
             self._position = end
@@ -434,8 +477,11 @@ class Connection:
         return True
 
     def _release(self, size: int) -> None:
-        """A frame is gone that no request took over."""
-        self._services.release(size, self.client_host)
+        """A frame is gone."""
+        services = self._services
+        services.channel.release(size)
+        if size > LARGE_BYTES:
+            services.large_frames.release(self.client_host, size)
 
     def _receive_frame(self, frame: Frame) -> bool:
         """Receive more of a frame that is longer than one read, straight into its buffer. Returns
@@ -474,26 +520,187 @@ class Connection:
             return
         self.identified = True
         self._muted = True
-        self._writer.context = context
+        self._context = context
         queue(context)
 
-    def response_is_sent(self, context: "RequestContext") -> None:
-        """The next request is read when the client's throttle time is over."""
-        if context.throttle_time_ms > 0 and not self._ending:
+    def _throttle_over(self) -> None:
+        self._timer_task = None
+        self._next_request()
+
+    def _has_whole_request(self) -> bool:
+        """Whether one more whole request was read ahead."""
+        pending = self._pending
+        if pending is None:
+            return False
+        left = len(pending) - self._position - 4
+        return left >= 0 and _SIZE.unpack_from(pending, self._position)[0] <= left
+
+    def send_response(self, context: "RequestContext", parts: list[Any]) -> None:
+        """Send the response to the request in flight; no parts: there is none (acks=0).
+
+        While other requests are queued, and when it is one of several small requests that came in
+        together, the response is held back for a moment: those of one connection are sent in one
+        packet, those of several one right after the other. A send costs more than all else that a
+        tiny request takes. Alone, it is sent at once.
+        """
+        now = context.send_started_at = monotonic()
+        if self.closed:
+            self._release_request(context)
+            return
+        response: bytes | None = None
+        if self._output is None:
+            if not parts:
+                self._sent_nothing = True
+                self._finished(context)
+                return
+            response = parts[0] if len(parts) == 1 and type(parts[0]) is bytes else None
+            if response is None:
+                response = join_if_small(parts)
+        if response is None:
+            self._send_parts(parts)
+            return
+        held = self._services.channel.held
+        if held.is_open and self._held_bytes < MAX_HELD_BYTES:
+            if held.expects_more or (
+                self._pending is not None
+                and context.frame_bytes <= SMALL_REQUEST_BYTES
+                and self._has_whole_request()
+            ):
+                self._hold(response, now)
+                self._finished(context)
+                if held.is_due(now):  # only now: a send may find that a response is finished
+                    held.flush()
+                return
+            # If this request completes others, their responses are sent together.
+            held.expects_more = True
+        if self._held is not None:
+            response = self._take_held() + response
+        if self._send_at_once(response):
+            self._finished(context)
+
+    def _send_at_once(self, response: bytes) -> bool:
+        """Send with nothing before it; False: the rest is sent later, or the connection broke."""
+        try:
+            sent = self._sock.send(response)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError as error:
+            self.close(f"the connection broke: {error}")
+            return False
+        self._services.statistics.bytes_out += sent
+        if sent == len(response):
+            return True
+        self._send_parts([memoryview(response)[sent:]])
+        return False
+
+    def _send_parts(self, parts: list[Any]) -> None:
+        """Send bytes and parts of files after those that are not sent yet."""
+        output = self._output
+        if output is None:
+            services = self._services
+            output = self._output = self.output_class(
+                self._sock, services.statistics, services.turn_limit
+            )
+            if self._held is not None:
+                output.add([self._take_held()])
+        output.add(parts)
+        if not self._writing and not self._warming:
+            self._write()
+
+    def _write(self) -> None:
+        """Send what the socket takes; the rest is sent when it is writable again."""
+        output = self._output
+        assert output is not None
+        try:
+            state = output.flush()
+        except FileTruncated as error:
+            logger.error(
+                "cannot finish the response to %r: a log file is too short: %s", self, error
+            )
+            self.close("a log file was too short")
+            return
+        except OSError as error:
+            self.close(f"the connection broke: {error}")
+            return
+        if state == DONE:
+            self._written_at = monotonic()
+            self._output = None
+            if self._writing:
+                self._stop_writing()
+            context = self._context
+            if context is not None and context.send_started_at:
+                self._finished(context)
+        elif state == COLD:
+            self._stop_writing()
+            self._warming = True
+            spawn(self._warm(output), name="cold-read")
+        elif not self._writing:
+            self._writing = True
+            self._services.loop.add_writer(self._fd, self._on_writable)
+
+    def _on_writable(self) -> None:
+        self._written_at = monotonic()
+        self._write()
+
+    def _stop_writing(self) -> None:
+        if self._writing:
+            self._writing = False
+            self._services.loop.remove_writer(self._fd)
+
+    async def _warm(self, output: Output) -> None:
+        """Read the next file part into the page cache in a worker thread, then go on."""
+        part, position, length = output.cold_part()
+        try:
+            # `part` keeps the file open, whatever becomes of the connection meanwhile.
+            await self._services.worker_pool.run(warm, part.fd, position, length)
+        except OSError as error:
+            logger.error("cannot read a log file for %r: %s", self, error)
+            self.close("a log file could not be read")
+            return
+        finally:
+            self._warming = False
+        if not self.closed:
+            output.warmed()
+            self._write()
+
+    def _hold(self, response: bytes, now: float) -> None:
+        self._held_bytes += len(response)
+        if self._held is None:
+            self._held = [response]
+            self._services.channel.held.add(self._flush_held, now)
+        else:
+            self._held.append(response)
+
+    def _take_held(self) -> bytes:
+        held = self._held
+        assert held is not None
+        self._held = None
+        self._held_bytes = 0
+        return b"".join(held)
+
+    def _flush_held(self) -> None:
+        if self._held is not None:
+            self._send_at_once(self._take_held())
+
+    def _finished(self, context: "RequestContext") -> None:
+        """The response is sent (or held): count it. The next request is read when the client's
+        throttle time is over."""
+        context.route.statistics.record(context.header.api_version, context, monotonic())
+        size, context.frame_bytes = context.frame_bytes, 0
+        if size:
+            self._release(size)
+        self._context = None
+        if self.closed or self._ending:
+            return
+        if context.throttle_time_ms > 0:
             self._timer_task = self._services.timer.schedule(
                 context.throttle_time_ms, self._throttle_over
             )
         else:
             self._next_request()
 
-    def _throttle_over(self) -> None:
-        self._timer_task = None
-        self._next_request()
-
-    def has_whole_request(self) -> bool:
-        """One more whole request was read ahead."""
-        pending = self._pending
-        if pending is None:
-            return False
-        left = len(pending) - self._position - 4
-        return left >= 0 and _SIZE.unpack_from(pending, self._position)[0] <= left
+    def _release_request(self, context: "RequestContext") -> None:
+        """Give back the memory of the request's frame, once."""
+        size, context.frame_bytes = context.frame_bytes, 0
+        if size:
+            self._release(size)

@@ -22,7 +22,7 @@ MANY_USED_SHARE = 0.8
 
 
 class Descriptors(NamedTuple):
-    """How many are open, the limit of the process, and those that clients do not get.
+    """Counts of descriptors: open, the limit of the process, and reserved ones.
     `replaceable`: an unknown connection would be closed for a new one."""
 
     used: int

@@ -1,13 +1,18 @@
-"""Refuses frames of an invalid size, and clients that speak another protocol than Kafka's."""
+"""Refuses frames of an invalid size, and clients that speak another protocol than Kafka's.
+
+Read as a frame's length, "GET " is 1.2 billion and a TLS hello 370 million: Kafka logs an "invalid
+receive" of that size, and operators search the web for it. This broker logs the protocol instead.
+"""
+
+from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
-
-from ottla.broker.net.wrong_protocol import explanation, http_response, recognise
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ottla.broker.net.connection import Connection
     from ottla.broker.net.services import NetworkServices
+
 
 logger = logging.getLogger("ottla.net")
 
@@ -15,25 +20,8 @@ logger = logging.getLogger("ottla.net")
 LINGER_MS = 1000
 
 
-class UnidentifiedConnection(Protocol):
-    """What the check reads of a connection, and how it ends one."""
-
-    identified: bool
-    authenticated: bool
-    token_handler: Callable[[bytes], None] | None
-    max_frame_bytes: int
-    client_host: str
-    client_port: int
-    listener_name: str
-    local_address: tuple[str, int]
-
-    def close(self, reason: str) -> None: ...
-
-    def close_after_response(self, response: bytes, linger_ms: int) -> None: ...
-
-
 def refuse_size(
-    connection: UnidentifiedConnection, size: int, first_bytes: bytes, services: "NetworkServices"
+    connection: Connection, size: int, first_bytes: bytes, services: NetworkServices
 ) -> bool:
     """Decide on a frame of an unusual size, of which nothing was allocated yet.
 
@@ -77,7 +65,7 @@ def refuse_size(
     return True
 
 
-def _setting(connection: UnidentifiedConnection) -> str:
+def _setting(connection: Connection) -> str:
     if not connection.authenticated:
         return " before authentication"
     if connection.token_handler is not None:
@@ -85,9 +73,7 @@ def _setting(connection: UnidentifiedConnection) -> str:
     return " (socket.request.max.bytes)"
 
 
-def refuse_large(
-    connection: UnidentifiedConnection, size: int, services: "NetworkServices"
-) -> None:
+def refuse_large(connection: Connection, size: int, services: NetworkServices) -> None:
     """Close a connection whose request is longer than its API needs, before it is received."""
     services.statistics.protocol_errors += 1
     if services.log_limiter.allows(connection.client_host):
@@ -102,3 +88,57 @@ def refuse_large(
             extra={"peer": connection.client_host, "listener": connection.listener_name},
         )
     connection.close(f"a request of {size} bytes")
+
+
+HTTP_METHODS = (b"GET ", b"POST", b"HEAD", b"PUT ", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC")
+
+# The smallest size that the first bytes of those protocols make when read as a frame's length (a
+# TLS alert's, 352 million). Smaller ones need no closer look.
+FOREIGN_SIZE = 0x15030000
+
+
+def recognise(first_bytes: bytes) -> str | None:
+    """Name the protocol that the first four bytes of a connection belong to, or None.
+
+    Returns "HTTP", "TLS", "a TLS alert" or "SSH".
+    """
+    if first_bytes[:4] in HTTP_METHODS:
+        return "HTTP"
+    if first_bytes[:2] == b"\x16\x03":
+        return "TLS"
+    if first_bytes[:2] == b"\x15\x03":
+        return "a TLS alert"
+    if first_bytes[:4] == b"SSH-":
+        return "SSH"
+    return None
+
+
+def explanation(protocol: str, listener_name: str) -> str:
+    """The probable cause and its remedy, for the log."""
+    if protocol == "HTTP":
+        return f"listener {listener_name} speaks the Kafka protocol, not HTTP; responded 400"
+    if protocol == "TLS":
+        return (
+            f"listener {listener_name} is not encrypted; set the client's security.protocol to "
+            "PLAINTEXT or SASL_PLAINTEXT, or connect to a TLS listener"
+        )
+    if protocol == "a TLS alert":
+        return "the client gave up a TLS handshake, perhaps because of this broker's certificate"
+    return f"listener {listener_name} speaks the Kafka protocol"
+
+
+def http_response(listener_name: str, host: str, port: int) -> bytes:
+    """A complete HTTP/1.1 response that explains what this port is."""
+    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    body = (
+        "This is a Kafka port: it speaks the Kafka protocol, not HTTP.\n"
+        f"Point a Kafka client at it, with bootstrap.servers={where} "
+        f"(listener {listener_name}).\n"
+    ).encode()
+    head = (
+        "HTTP/1.1 400 Bad Request\r\n"
+        "Content-Type: text/plain; charset=utf-8\r\n"
+        f"Content-Length: {len(body)}\r\n"
+        "Connection: close\r\n\r\n"
+    )
+    return head.encode() + body

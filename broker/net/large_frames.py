@@ -1,20 +1,26 @@
-"""Bounds the memory of large requests: how long a frame may be, and how many bytes an address has
-in progress.
+"""Frames that are longer than one read of a connection: their bounds and their buffers.
 
 Kafka allows 100 MB for each request (`socket.request.max.bytes`) on each connection, whatever it
 is. Only records need that, and the states of partitions that controllers send; any other request is
-a few kilobytes, for a very large group a few megabytes. Frames of one read or less are not counted
-here: their number is bounded by that of the connections.
+a few kilobytes, for a very large group a few megabytes. `LargeFrames` bounds how long a frame may
+be and how many bytes an address has in progress. Shorter frames are not counted: the number of
+connections bounds them.
+
+`FrameBuffers` uses a few buffers again and again. In new memory the kernel clears each page first,
+which is a fifth of the processor time of a produce request of 1 MB.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from ottla.broker.requests.request_channel import Principal
+from ottla.protocol.framing import has_no_views
 from ottla.protocol.registry import ApiKey
+
+if TYPE_CHECKING:
+    from ottla.broker.net.connection import Connection
 
 # Frames above this are counted: it is the size of one read of a connection.
 LARGE_BYTES = 65536
@@ -25,19 +31,7 @@ DEFAULT_MAX_ADDRESS_BYTES = 32 << 20
 _OF_CONTROLLERS = frozenset((ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA))
 
 # Whether a client may send an API at all, as far as that is known before its request is decoded.
-MaySend = Callable[["LargeFrameSender", int], bool]
-
-
-class LargeFrameSender(Protocol):
-    """A connection that announced a large frame."""
-
-    @property
-    def client_host(self) -> str: ...
-
-    @property
-    def principal(self) -> Principal: ...
-
-    def room_available(self) -> None: ...
+MaySend = Callable[["Connection", int], bool]
 
 
 class LargeFrames:
@@ -57,9 +51,9 @@ class LargeFrames:
         self.max_address_bytes = max_address_bytes
         self._may_send = may_send
         self._bytes: dict[str, int] = {}
-        self._waiting: dict[str, deque[LargeFrameSender]] = {}
+        self._waiting: dict[str, deque[Connection]] = {}
 
-    def may_receive(self, sender: LargeFrameSender, api_key: int, size: int) -> bool:
+    def may_receive(self, sender: Connection, api_key: int, size: int) -> bool:
         """Whether a frame of this API may be so long, in so far as its listener allows it."""
         if size <= self.max_request_bytes:
             return True
@@ -99,6 +93,53 @@ class LargeFrames:
             for sender in waiting:
                 sender.room_available()
 
-    def wait(self, sender: LargeFrameSender) -> None:
+    def wait(self, sender: Connection) -> None:
         """Call `sender.room_available()` once, when something of its address was released."""
         self._waiting.setdefault(sender.client_host, deque()).append(sender)
+
+
+# Kafka's `max.message.bytes` and `max.request.size` are 1 MiB by default, and so are most large
+# requests; longer ones get memory of their own.
+BUFFER_BYTES = (1 << 20) + 65536
+# A shorter frame is cheap to receive.
+LONG_BYTES = 65536
+# So much memory may stay in use for nothing. Frames that find all of them used get their own.
+MAX_BUFFERS = 8
+
+Frame = bytearray | memoryview
+
+
+class FrameBuffers:
+    """Returns views of a few buffers. A buffer is free again when no view of it exists any more: a
+    caller that keeps records keeps their bytes."""
+
+    __slots__ = ("_buffers",)
+
+    def __init__(self) -> None:
+        self._buffers: list[bytearray] = []
+
+    def begin(self, received: bytearray, start: int, size: int) -> Frame:
+        """The frame that begins at `start`, or what is received of it; if there is a buffer for a
+        long frame, with room for the rest."""
+        available = len(received) - start
+        if available < size and size > LONG_BYTES:
+            frame = self.take(size)
+            if frame is not None:
+                with memoryview(received) as whole:
+                    frame[:available] = whole[start:]
+                return frame
+        return received[start : start + size]
+
+    def take(self, size: int) -> memoryview | None:
+        """A writable view of `size` bytes with any content; None if there is no such buffer."""
+        if size > BUFFER_BYTES:
+            return None
+        for buffer in self._buffers:
+            if has_no_views(buffer):
+                return memoryview(buffer)[:size]
+        if len(self._buffers) >= MAX_BUFFERS:
+            return None
+        # The kernel allocates its pages when they are written.
+        buffer = bytearray(BUFFER_BYTES)
+        self._buffers.append(buffer)
+        return memoryview(buffer)[:size]

@@ -1,5 +1,7 @@
 """A listening socket: binding it, accepting connections, and what can go wrong with both."""
 
+from __future__ import annotations
+
 import errno
 import logging
 import os
@@ -7,15 +9,17 @@ import select
 import socket
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from ottla.broker.net.connection import Connection
-from ottla.broker.net.delayed_closes import DelayedCloses
 from ottla.broker.quotas.connection_quotas import FULL_RETRY_MS, ConnectionLimits, ListenerLimits
 
 if TYPE_CHECKING:
     from ottla.broker.net.services import ListenerFacts, NetworkServices
+    from ottla.broker.runtime.timer import DelayQueue
+
 
 logger = logging.getLogger("ottla.net")
 
@@ -120,8 +124,8 @@ class Listener:
     def __init__(
         self,
         sock: socket.socket,
-        facts: "ListenerFacts",
-        services: "NetworkServices",
+        facts: ListenerFacts,
+        services: NetworkServices,
         settings: SocketSettings,
         limits: ConnectionLimits,
         listener_limits: ListenerLimits,
@@ -314,3 +318,42 @@ class Listener:
 def _plain_ip(host: str) -> str:
     """IPv4 clients of an IPv6 socket by their IPv4 address."""
     return host[7:] if host.startswith("::ffff:") else host
+
+
+# Of a listener: each holds a descriptor. A client that waits for the end of its connection has
+# one; those above the bound, of clients that open many side by side, are closed at once.
+MAX_DELAYED = 100
+
+
+class DelayedCloses:
+    """Refused connections, over the rate of their address, which stay open and unread for a while.
+
+    A client whose connection is closed at once connects again at once. Kafka's acceptor delays the
+    close too (`DelayedCloseSocket`). Loop only.
+    """
+
+    def __init__(self, timer: DelayQueue) -> None:
+        self._timer = timer
+        # In the order in which they wait.
+        self._sockets: dict[socket.socket, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._sockets)
+
+    def close(self, sock: socket.socket, delay_ms: int) -> None:
+        """Close the connection after the delay, or at once if it is 0 or too many wait."""
+        if delay_ms <= 0 or len(self._sockets) >= MAX_DELAYED:
+            sock.close()
+            return
+        self._sockets[sock] = None
+        self._timer.schedule(delay_ms, partial(self._close, sock))
+
+    def close_all(self) -> None:
+        """Close what still waits."""
+        for sock in self._sockets:
+            sock.close()
+        self._sockets.clear()
+
+    def _close(self, sock: socket.socket) -> None:
+        self._sockets.pop(sock, None)
+        sock.close()

@@ -1,19 +1,24 @@
-"""What is left to send on one connection: bytes and parts of files, in order.
+"""The unsent bytes and file parts of one connection, in order.
 
 Bytes go out together (`sendmsg`), large file parts by `os.sendfile`, so that their bytes never
-enter our memory; short ones are copied and sent with what stands around them. Nothing here waits:
-what the socket does not take stays, and the connection calls again when there is room. A file part
-that is not in the page cache is not read here either, as that would block the loop for as long as
-the disk takes: `flush` returns COLD, and the connection has a worker thread read it first.
+enter our memory; short ones are copied and sent with the bytes around them. Nothing here waits:
+bytes that the socket does not take stay, and the connection calls again when there is room. A file
+part that is not in the page cache is not read here, which would block the loop as long as the disk
+takes: `flush` returns COLD, and the connection has a worker thread read it first.
 """
+
+from __future__ import annotations
 
 import errno
 import os
 import socket
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.metrics.statistics import NetworkStatistics
+
+if TYPE_CHECKING:
+    from ottla.storage.files.open_files import FileSlice
 
 # How much one connection sends in one turn of the loop, so that others get theirs. At 2 GB/s this
 # is half a millisecond; a bigger bound gains nothing, as a socket buffer holds a few MB at most.
@@ -26,7 +31,7 @@ MAX_TURN_BYTES = (1 << 20) + 65536
 SHARED_TURN_BYTES = 1 << 18
 BULK_BYTES = 1 << 16
 
-# Turns stay short for so many of them after a small response: 16 MiB, a few milliseconds.
+# This many turns stay short after a small response: 16 MiB, a few milliseconds.
 SHARED_TURNS = 64
 
 # Buffers in one sendmsg. Linux takes up to 1024; a fetch of many partitions has two or three for
@@ -41,13 +46,12 @@ READ_AHEAD_BYTES = 131072
 # kilobytes costs less than the two more system calls that sendfile and the probe take.
 SMALL_BYTES = 8192
 
-# So many bytes at the front of the output are copied and sent in one call, if parts of files are
-# among them: with a part of 16 KB that takes two thirds of the processor time of sendmsg, the
-# probe, sendfile and sendmsg, and the client gets all at once; with two such parts little more than
-# half. A single part of this length takes 0.85 of it, one of twice the length as much.
+# Up to this many bytes at the front of the output are copied and sent in one call if file parts are
+# among them. That takes two thirds of the processor time of sendmsg, probe, sendfile and sendmsg
+# for a part of 16 KB, and 0.85 of it for one of this length; a longer one gains nothing.
 TOGETHER_BYTES = 65536
 
-# What `flush` returns.
+# Results of `flush`.
 DONE = 0
 BLOCKED = 1  # call again when the socket is writable, or in the next turn
 COLD = 2  # have `warm` run in a thread, then call again
@@ -55,16 +59,6 @@ COLD = 2  # have `warm` run in a thread, then call again
 BYTES_LIKE = (bytes, bytearray, memoryview)
 
 _CANNOT_TELL = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
-
-
-class FilePart(Protocol):
-    """A part of a file, as the log hands it out: `storage.FileSlice`."""
-
-    fd: int
-    position: int
-    length: int
-
-    def __len__(self) -> int: ...
 
 
 class FileTruncated(Exception):
@@ -97,14 +91,14 @@ def _page_is_cached(fd: int, position: int) -> bool:
 _probe = bytearray(1)
 
 
-def read_if_cached(part: FilePart) -> bytearray | None:
+def read_if_cached(part: FileSlice) -> bytearray | None:
     """The whole part, if it can be read without waiting for the disk, else None."""
     buffer = bytearray(part.length)
     return buffer if _read_cached(part.fd, buffer, part.position) else None
 
 
 def _read_cached(fd: int, buffer: bytearray | memoryview, position: int) -> bool:
-    """Fills the buffer, if that is possible without waiting for the disk."""
+    """Fill the buffer, if that is possible without waiting for the disk."""
     try:
         return os.preadv(fd, [buffer], position, os.RWF_NOWAIT) == len(buffer)
     except (OSError, AttributeError):  # not cached, or not known; sendfile reads it then
@@ -142,7 +136,7 @@ def join_if_small(parts: list[Any]) -> bytes | None:
 
 
 class TurnLimit:
-    """How many bytes of a large response are sent in one turn, and a buffer for small ones. For all
+    """The bytes of a large response that are sent in one turn, and a buffer for small ones. For all
     connections of a loop."""
 
     __slots__ = ("_shared_turns", "_small_bytes", "buffer", "large_bytes")
@@ -252,9 +246,9 @@ class Output:
                 return BLOCKED
         return DONE
 
-    def cold_part(self) -> tuple[FilePart, int, int]:
+    def cold_part(self) -> tuple[FileSlice, int, int]:
         """After COLD: the file part, and the position and length in its file to `warm`."""
-        part: FilePart = self._parts[self._first]
+        part: FileSlice = self._parts[self._first]
         length = min(part.length - self._sent_of_first, MAX_TURN_BYTES)
         return part, part.position + self._sent_of_first, length
 
@@ -262,7 +256,7 @@ class Output:
         """The part that `cold_part` returned was read; it is not checked again."""
         self._warm_until = self._sent_of_first + self.cold_part()[2]
 
-    def _is_warm(self, part: FilePart) -> bool:
+    def _is_warm(self, part: FileSlice) -> bool:
         _, position, length = self.cold_part()
         if not is_cached(part.fd, position, length):
             return False
@@ -317,7 +311,7 @@ class Output:
             buffers[0] = memoryview(buffers[0])[self._sent_of_first :]
         return buffers, end < len(parts)
 
-    def _send_file(self, part: FilePart, limit: int) -> int:
+    def _send_file(self, part: FileSlice, limit: int) -> int:
         offset = self._sent_of_first
         wanted = min(self._warm_until - offset, limit)
         sent = os.sendfile(self._sock.fileno(), part.fd, part.position + offset, wanted)
@@ -347,7 +341,7 @@ class Output:
 
 
 def _cut(buffers: list[Any], limit: int) -> bool:
-    """Removes from the list what is beyond `limit` bytes; returns whether there was something."""
+    """Remove from the list what is beyond `limit` bytes; return whether there was something."""
     for index, buffer in enumerate(buffers):
         if len(buffer) > limit:
             buffers[index:] = [memoryview(buffer)[:limit]] if limit else []

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.broker.metrics.statistics import NetworkStatistics
 from ottla.broker.net.connection import READ_BYTES, Connection
@@ -78,14 +78,14 @@ class NetworkServer:
         security_protocol: str = "PLAINTEXT",
         limits: ListenerLimits | None = None,
         tls_context: "ssl.SSLContext | None" = None,
-        principal_of_certificate: Callable[[dict[str, Any]], Principal] | None = None,
+        principal_of_certificate: Callable[[bytes], Principal] | None = None,
         new_session: "NewSession | None" = None,
         first_frame_max_bytes: int = 524288,
     ) -> int:
         """Bind a listener; port 0 picks a free one. Returns the port. Raises ListenError.
 
         SSL and SASL_SSL need a `tls_context`. `principal_of_certificate` gets the client's
-        certificate (as `ssl.SSLSocket.getpeercert`, empty if none) and returns the principal.
+        certificate in DER (empty if none) and returns the principal.
         SASL_... need `new_session`, which authenticates a connection; until it has, a frame takes
         `first_frame_max_bytes` at most (sasl.server.max.receive.size).
 

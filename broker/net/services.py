@@ -1,13 +1,12 @@
-"""What all connections of a server share. Handed to each connection instead of the server."""
+"""Objects that all connections of a server share; each gets them instead of the server."""
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.broker.metrics.statistics import NetworkStatistics
 from ottla.broker.net.descriptors import DescriptorReserve
-from ottla.broker.net.frame_buffers import FrameBuffers
-from ottla.broker.net.large_frames import LARGE_BYTES, LargeFrames
+from ottla.broker.net.large_frames import FrameBuffers, LargeFrames
 from ottla.broker.net.output import TurnLimit
 from ottla.broker.requests.request_channel import Principal, RequestChannel
 from ottla.broker.requests.request_decoder import RequestDecoder
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ListenerFacts:
-    """What a connection needs to know of the listener that accepted it."""
+    """The properties of a listener that its connections need."""
 
     __slots__ = (
         "first_frame_max_bytes",
@@ -45,7 +44,7 @@ class ListenerFacts:
         request_max_bytes: int = 104857600,
         first_frame_max_bytes: int = 524288,
         tls_context: "ssl.SSLContext | None" = None,
-        principal_of_certificate: Callable[[dict[str, Any]], Principal] | None = None,
+        principal_of_certificate: Callable[[bytes], Principal] | None = None,
     ) -> None:
         self.name = name
         self.security_protocol = security_protocol
@@ -106,9 +105,3 @@ class NetworkServices:
         # One for all connections: it is copied out of before the next one reads.
         self.receive_buffer = bytearray(receive_buffer_bytes)
         self.tls_buffer: memoryview | None = None  # the first connection with TLS creates it
-
-    def release(self, size: int, client_host: str) -> None:
-        """The frame of a request is gone."""
-        self.channel.release(size)
-        if size > LARGE_BYTES:
-            self.large_frames.release(client_host, size)

@@ -81,7 +81,7 @@ def _is_name(host: str) -> bool:
 
 
 async def _check_names(names: dict[str, Endpoint]) -> None:
-    """Warns of the most frequent mistake: clients cannot resolve an advertised name."""
+    """Warn of the most frequent mistake: clients cannot resolve an advertised name."""
     loop = asyncio.get_running_loop()
     for host, endpoint in names.items():
         try:

@@ -1,5 +1,5 @@
-"""What state the broker is in. All that reports it reads it here: /readyz, /statusz, the metrics,
-`ottla healthcheck`, `ottla doctor`, `ottla log-dirs`, the console and the log.
+"""The state of the broker, as /readyz, /statusz, the metrics, `ottla healthcheck`, `ottla doctor`,
+`ottla log-dirs`, the console and the log report it.
 
 A broker is ready when it has joined its cluster and one of its log directories accepts appends.
 It stays ready while ZooKeeper is away, because produce and fetch requests continue; the response
@@ -8,13 +8,18 @@ to /readyz names what does not work.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from time import monotonic
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.broker.observability.faults import (
     FAULTS,
+    FULL,
+    OFFLINE,
     Fault,
     certificate_faults,
     controller_fault,
@@ -27,16 +32,19 @@ from ottla.broker.observability.faults import (
     znode_file_fault,
     zookeeper_fault,
 )
+from ottla.broker.runtime.tasks import spawn, stop
 from ottla.controller.tree.store import SESSION_CONNECTED
 from ottla.storage.files.log_directory import LogDirectory
 from ottla.storage.recovery.load_progress import LoadProgress
 
 if TYPE_CHECKING:
-    from ottla.broker.metrics.loop_health import LoopHealth
-    from ottla.broker.metrics.traffic import Traffic
+    from ottla.broker.metrics.loop_stalls import LoopHealth
+    from ottla.broker.metrics.statistics import Traffic
     from ottla.broker.net.descriptors import Descriptors
     from ottla.broker.security.tls.certificate_dates import CertificateDates
+    from ottla.controller.tree.store import ZnodeStore
     from ottla.controller.tree.tree_file import WriteProblem
+
 
 _MEBIBYTE = 1 << 20
 _DAY_SECONDS = 86_400
@@ -53,14 +61,8 @@ class Phase(Enum):
     STOPPING = "the broker is stopping"
 
 
-class Sessions(Protocol):
-    """The znode store, as far as it reports its session."""
-
-    def on_session(self, callback: Callable[[str], None]) -> object: ...
-
-
 class Observed(NamedTuple):
-    """What a broker with all its parts knows beside its directories."""
+    """The state of a broker with all its parts, beside its directories."""
 
     broker_id: int
     cluster_id: str
@@ -99,9 +101,9 @@ class BrokerState:
         self._write_problem: Callable[[], WriteProblem | None] = lambda: None
 
     def watch(
-        self, store: Sessions, write_problem: Callable[[], WriteProblem | None] = lambda: None
+        self, store: ZnodeStore, write_problem: Callable[[], WriteProblem | None] = lambda: None
     ) -> None:
-        """Follows the session of a store that is connected. `write_problem` is that of a store
+        """Follow the session of a store that is connected. `write_problem` is that of a store
         with a file of its own."""
         self.zookeeper_connected = True
         self._write_problem = write_problem
@@ -116,7 +118,7 @@ class BrokerState:
         self.zookeeper_connected = event == SESSION_CONNECTED
 
     def faults(self) -> list[Fault]:
-        """What is wrong now, in the order of `FAULTS`."""
+        """The current faults, in the order of `FAULTS`."""
         found = directory_faults(self.directories) + set_aside_faults(self.directories)
         running = self.phase is Phase.RUNNING
         if running and not self.zookeeper_connected:
@@ -126,7 +128,7 @@ class BrokerState:
             found.append(znode_file_fault(unwritable))
         observed = self.observed
         if observed is not None:
-            # Without a file to write there is no controller, either: that is no fault of its own.
+            # Without a file to write there cannot be a controller: not a fault of its own.
             if running and observed.controller_id() < 0 and unwritable is None:
                 found.append(controller_fault())
             found += certificate_faults(observed.certificates(), self._now(), observed.listeners)
@@ -154,7 +156,7 @@ class BrokerState:
         return "; ".join(fault.problem for fault in faults if fault.stops) or None
 
     def warnings(self) -> list[str]:
-        """What does not work although the broker is ready."""
+        """The problems of a broker that is ready."""
         return [fault.problem for fault in self.faults() if not fault.stops]
 
     def document(self) -> dict[str, Any]:
@@ -185,8 +187,14 @@ class BrokerState:
             "zookeeper_connected": self.zookeeper_connected,
             "controller_id": -1 if observed is None else observed.controller_id(),
             "certificates": [
-                {"listener": name, "expires_in_days": round(days, 2)}
-                for name, days in self.certificate_days().items()
+                {
+                    "listener": name,
+                    "expires_in_days": round((dates.not_after - self._now()) / _DAY_SECONDS, 2),
+                    "not_before": dates.not_before,
+                    "not_after": dates.not_after,
+                    "rejected": dates.rejected,
+                }
+                for name, dates in self.certificates().items()
             ],
         }
         if observed is not None:
@@ -200,15 +208,14 @@ class BrokerState:
             }
         return found
 
-    def certificate_days(self) -> dict[str, float]:
-        """How many days the certificate of each listener is still valid; negative: it was."""
-        if self.observed is None:
-            return {}
+    def certificates(self) -> Mapping[str, CertificateDates]:
+        """When the certificate of each listener is valid."""
+        return {} if self.observed is None else self.observed.certificates()
+
+    def certificate_seconds(self) -> dict[str, float]:
+        """For how long the certificate of each listener is still valid; negative: it was."""
         now = self._now()
-        certificates = self.observed.certificates()
-        return {
-            name: (dates.not_after - now) / _DAY_SECONDS for name, dates in certificates.items()
-        }
+        return {name: dates.not_after - now for name, dates in self.certificates().items()}
 
     def directory_states(self) -> dict[tuple[str, ...], float]:
         """1 for the state that each directory is in: by (path, state)."""
@@ -235,3 +242,68 @@ def state_of(directory: LogDirectory) -> str:
     if directory.is_offline:
         return "offline"
     return "full" if directory.is_full else "accepting"
+
+
+logger = logging.getLogger("ottla.state")
+
+CHECK_SECONDS = 1.0
+
+# A start that takes long says so this often.
+PROGRESS_SECONDS = 10.0
+
+# Faults that last are repeated this often, for who reads only the end of the log.
+REMINDER_SECONDS = 600.0
+
+# The storage logs their begin and their end at once, as Kafka does.
+LOGGED_BY_STORAGE = (FULL, OFFLINE)
+
+
+class StateLog:
+    """Reads the state once a second. Loop only."""
+
+    def __init__(self, state: BrokerState, clock: Callable[[], float] = monotonic) -> None:
+        self._state = state
+        self._clock = clock
+        self._faults: dict[tuple[str, str], Fault] = {}
+        self._progress_at = self._reminder_at = clock()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = spawn(self._run(), name="state-log")
+
+    async def stop(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            await stop(task)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            self.check()
+
+    def check(self) -> None:
+        """Log what has changed since the last look."""
+        now = self._clock()
+        faults = {(fault.name, fault.subject): fault for fault in self._state.faults()}
+        for key, fault in faults.items():
+            if key not in self._faults and fault.name not in LOGGED_BY_STORAGE:
+                logger.warning("Fault %s: %s; %s", fault.name, fault.problem, fault.fix)
+        for key, fault in self._faults.items():
+            if key not in faults and fault.name not in LOGGED_BY_STORAGE:
+                logger.info("Fault %s is over%s", fault.name, _about(fault))
+        self._faults = faults
+        if not faults:
+            self._reminder_at = now
+        elif now - self._reminder_at >= REMINDER_SECONDS:
+            self._reminder_at = now
+            for fault in faults.values():
+                logger.warning("Fault %s continues: %s", fault.name, fault.problem)
+        if self._state.phase in (Phase.RUNNING, Phase.STOPPING):
+            self._progress_at = now
+        elif now - self._progress_at >= PROGRESS_SECONDS:
+            self._progress_at = now
+            logger.info("Not ready yet: %s", self._state.not_ready())
+
+
+def _about(fault: Fault) -> str:
+    return f": {fault.subject}" if fault.subject else ""

@@ -1,4 +1,4 @@
-"""What replication, the controller, the log directories and the quotas offer as metrics."""
+"""Metrics of replication, the controller, the log directories and the quotas."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ottla import __version__
-from ottla.controller.state.gauges import ControllerGauges
+from ottla.controller.state.context import ControllerGauges
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
@@ -111,7 +111,7 @@ def add_directories(registry: MetricsRegistry, directories: Sequence[LogDirector
 
 
 def add_quotas(registry: MetricsRegistry, quotas: ClientQuotas) -> None:
-    """How much the quotas throttle, by kind; the stage `throttle` of requests has it by API."""
+    """Throttling by kind of quota; the stage `throttle` of requests has it by API."""
     kinds: dict[str, ClientQuota | MutationQuota] = {
         "produce": quotas.produce,
         "fetch": quotas.fetch,
@@ -136,7 +136,7 @@ def add_quotas(registry: MetricsRegistry, quotas: ClientQuotas) -> None:
 def add_controller(
     registry: MetricsRegistry, controller: Controller, metadata: MetadataCache
 ) -> None:
-    """Who is controller, and on the active one what it knows of the cluster."""
+    """The id of the controller, and on the active one its view of the cluster."""
     gauges = ControllerGauges()
 
     def compute() -> Iterator[None]:

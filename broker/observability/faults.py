@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.protocol.listed import listed
 
 if TYPE_CHECKING:
-    from ottla.broker.metrics.loop_health import Turn
+    from ottla.broker.metrics.loop_stalls import Turn
     from ottla.broker.net.descriptors import Descriptors
     from ottla.broker.security.tls.certificate_dates import CertificateDates
     from ottla.controller.tree.tree_file import WriteProblem
@@ -24,6 +24,8 @@ ZNODE_FILE = "znode-file-unwritable"
 NO_CONTROLLER = "no-controller"
 EXPIRED = "certificate-expired"
 EXPIRING = "certificate-expiring"
+NOT_YET_VALID = "certificate-not-yet-valid"
+REJECTED_CERTIFICATE = "certificate-renewal-rejected"
 DESCRIPTORS_USED_UP = "descriptors-used-up"
 DESCRIPTORS_LOW = "descriptors-low"
 LOOP_BLOCKED = "event-loop-blocked"
@@ -37,6 +39,7 @@ TOPIC_ZNODE = "topic-znode-unusable"
 #: Every fault, in the order in which they are reported.
 FAULTS = (
     *(OFFLINE, FULL, ZOOKEEPER, ZNODE_FILE, NO_CONTROLLER, EXPIRED, EXPIRING),
+    *(NOT_YET_VALID, REJECTED_CERTIFICATE),
     *(DESCRIPTORS_USED_UP, DESCRIPTORS_LOW, LOOP_BLOCKED, REMOTE_STORAGE, SET_ASIDE),
     *(OLDER_TREE, LEADER_EPOCHS, HELD_LOG, TOPIC_ZNODE),
 )
@@ -147,11 +150,17 @@ def controller_fault() -> Fault:
 def certificate_faults(
     certificates: Mapping[str, CertificateDates], now: float, listeners: int
 ) -> list[Fault]:
-    """Certificates that have expired or do so soon; `listeners` is how many the broker has.
+    """Certificates that have expired or do so soon, that are not valid yet, and newer ones that are
+    not used; `listeners` is how many the broker has.
 
-    An expired one stops clients when every listener has such a certificate.
+    Clients are stopped when no listener has a valid certificate.
     """
-    expired = [name for name, dates in certificates.items() if dates.has_expired(now)]
+    unusable = [
+        name
+        for name, dates in certificates.items()
+        if dates.has_expired(now) or dates.is_early(now)
+    ]
+    none_is_usable = len(unusable) == listeners
     found = []
     for name, dates in certificates.items():
         fix = (
@@ -160,10 +169,17 @@ def certificate_faults(
         )
         if dates.has_expired(now):
             text = f"the certificate of listener {name} expired {_ago(now - dates.not_after)} ago"
-            found.append(Fault(EXPIRED, name, len(expired) == listeners, text, fix))
+            found.append(Fault(EXPIRED, name, none_is_usable, text, fix))
         elif dates.not_after - now < EXPIRING_DAYS * _DAY_SECONDS:
             text = f"the certificate of listener {name} expires in {_ago(dates.not_after - now)}"
             found.append(Fault(EXPIRING, name, False, text, fix))
+        if dates.is_early(now):
+            wait = _ago(dates.not_before - now)
+            text = f"the certificate of listener {name} is not valid yet, but in {wait}"
+            found.append(Fault(NOT_YET_VALID, name, none_is_usable, text, fix))
+        if dates.rejected:
+            text = f"listener {name} keeps its previous certificate: {dates.rejected}"
+            found.append(Fault(REJECTED_CERTIFICATE, name, False, text, fix))
     return found
 
 

@@ -15,8 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.broker.metrics.exposition import render
-from ottla.broker.metrics.scrape import read_metrics
+from ottla.broker.metrics.exposition import read_metrics, render
 from ottla.broker.metrics.statistics import MetricsRegistry
 from ottla.broker.observability.http_hosts import HostNames
 from ottla.broker.requests.request_channel import RequestChannel
@@ -57,7 +56,7 @@ Check = Callable[[], str | None]
 
 
 class Content(NamedTuple):
-    """What the port serves once the broker has its parts."""
+    """The parts that the port serves once the broker has them."""
 
     registry: MetricsRegistry
     channel: RequestChannel
@@ -118,14 +117,14 @@ class HttpEndpoint:
         worker_pool: WorkerPool,
         console: "Console | None" = None,
     ) -> None:
-        """Serves all metrics and the console from now on; before, the console gets 503 and why."""
+        """Serve all metrics and the console from now on; before, the console gets 503 and why."""
         self._content = Content(registry, channel, worker_pool, console)
         if console is not None:
             console.start()
 
     @property
     def registry(self) -> MetricsRegistry | None:
-        """What /metrics serves; None before `serve`."""
+        """The registry of /metrics; None before `serve`."""
         return None if self._content is None else self._content.registry
 
     async def close(self) -> None:

@@ -14,20 +14,24 @@ that none of them forges a line or controls a terminal; the lines of a traceback
 from __future__ import annotations
 
 import logging
+import os
 import sys
+from io import TextIOWrapper
+from logging.handlers import WatchedFileHandler
 from time import localtime, monotonic, strftime
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.config.errors import ConfigError
 from ottla.broker.runtime.printable import printable, printable_json, printable_lines
-from ottla.broker.security.audit.security_log import AUDIT_LOGGER
+from ottla.broker.security.audit.security_log import AUDIT_LOGGER, LOGGERS
 
 if TYPE_CHECKING:
     from structlog.stdlib import ProcessorFormatter
     from structlog.typing import EventDict, Processor, WrappedLogger
 
     from ottla.broker.config.broker_config import BrokerConfig
+
 
 TEXT = "text"
 
@@ -52,7 +56,7 @@ class LineFormatter(logging.Formatter):
         self._inner: ProcessorFormatter | None = None
 
     def prepare(self) -> None:
-        """Loads structlog; called in a thread a while after the start."""
+        """Load structlog; called in a thread a while after the start."""
         if self._inner is None:
             self._inner = _processor_formatter(self._as_json)
 
@@ -167,7 +171,7 @@ class RepeatFilter(logging.Filter):
 
 
 def configure_logging(config: BrokerConfig) -> LineFormatter:
-    """Sets up the loggers of a process that runs one broker; gives what forms its lines.
+    """Set up the loggers of a process that runs one broker; give what forms its lines.
 
     Raises ConfigError if the file of the security log cannot be opened.
     """
@@ -186,7 +190,7 @@ def configure_logging(config: BrokerConfig) -> LineFormatter:
     logging.getLogger(AUDIT_LOGGER).setLevel(config.ottla_log_level)
     path = config.ottla_audit_log_file
     if path:
-        from ottla.broker.observability.audit_file import open_audit_log
+        from ottla.broker.observability.logs import open_audit_log
 
         lines = LineFormatter(as_json=config.ottla_audit_log_format != TEXT)
         try:
@@ -196,3 +200,38 @@ def configure_logging(config: BrokerConfig) -> LineFormatter:
                 f"ottla.audit.log.file: cannot open {path}: {error.strerror or error}."
             ) from None
     return formatter
+
+
+# The log has names and addresses: it is for the broker and its group.
+MODE = 0o640
+
+
+class AuditFile(WatchedFileHandler):
+    """Opened again when a tool has moved it (logrotate). A line that cannot be written there,
+    because the disk is full, goes to the broker's log."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, encoding="utf-8", errors="backslashreplace")
+
+    def _open(self) -> TextIOWrapper:
+        stream = super()._open()
+        os.chmod(self.baseFilename, MODE)
+        return stream
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (of logging)
+        logging.getLogger().handle(record)
+
+
+def open_audit_log(path: str, lines: logging.Formatter, level: str) -> AuditFile:
+    """Send the lines of the security log to a file instead of the broker's log. OSError when it
+    cannot be opened.
+
+    They are written whatever the level of the broker's log is; only DEBUG adds what is allowed.
+    """
+    handler = AuditFile(path)
+    handler.setFormatter(lines)
+    for logger in LOGGERS:
+        logger.addHandler(handler)
+        logger.propagate = False
+        logger.setLevel(level if level == "DEBUG" else "INFO")
+    return handler

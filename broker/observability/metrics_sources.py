@@ -1,18 +1,30 @@
-"""What the network, the request channel, the purgatories and the loop offer as metrics."""
+"""Metrics of the parts of a broker: network, request channel, partitions, state."""
+
+from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.metrics.statistics import STAGES, MetricsRegistry, NetworkStatistics, Reading
 from ottla.broker.metrics.telemetry.exported import ExportedMetrics
 from ottla.broker.metrics.telemetry.manager import ClientMetricsManager
 from ottla.broker.net.server import NetworkServer
+from ottla.broker.observability.faults import FAULTS
 from ottla.broker.purgatory.purgatory import Purgatory
 from ottla.broker.replication.fetch_sessions import FetchSessionCache
 from ottla.broker.requests.bulk_requests import MAX_AT_ONCE
 from ottla.broker.requests.request_channel import RequestChannel
 from ottla.broker.runtime.tasks import WorkerPool, running_tasks
+from ottla.controller.tree.store import SESSION_CONNECTED, SESSION_EXPIRED, SESSION_SUSPENDED
+
+if TYPE_CHECKING:
+    from ottla.broker.cluster.metadata_cache import MetadataCache
+    from ottla.broker.observability.broker_state import BrokerState
+    from ottla.broker.replication.replica_manager import ReplicaManager
+    from ottla.controller.tree.store import ZnodeStore
+    from ottla.protocol.topics import TopicPartition
+
 
 # Client software is named by the clients: this many names are counted, the rest is "other".
 MAX_SOFTWARE_NAMES = 50
@@ -77,12 +89,12 @@ def add_requests(registry: MetricsRegistry, channel: RequestChannel) -> None:
     bulk = channel.bulk
     registry.counter(
         "ottla_bulk_requests",
-        "Requests of very many elements, which are handled in slices.",
+        "Requests of very many elements, which are handled in turns.",
         lambda: bulk.total,
     )
     registry.gauge(
         "ottla_bulk_requests_in_progress",
-        f"Bulk requests that are handled in slices now; at most {MAX_AT_ONCE}.",
+        f"Bulk requests that are handled in turns now; at most {MAX_AT_ONCE}.",
         lambda: bulk.in_progress,
     )
     registry.gauge(
@@ -173,7 +185,7 @@ def _by_api(channel: RequestChannel, field: str) -> Any:
 
 
 def add_purgatories(registry: MetricsRegistry, purgatories: Iterable[Purgatory[Any]]) -> None:
-    """How many operations wait, and how many entries their watch lists hold."""
+    """Delayed operations, and the entries of their watch lists."""
     all_of_them = list(purgatories)
     for field, help_text in (
         ("delayed", "Operations that wait."),
@@ -223,7 +235,7 @@ def add_process(registry: MetricsRegistry, worker_pool: WorkerPool) -> None:
 def add_client_metrics(
     registry: MetricsRegistry, manager: ClientMetricsManager, exported: ExportedMetrics
 ) -> None:
-    """What clients push (KIP-714), and how much of it there is."""
+    """Clients that push metrics (KIP-714), and the series they push."""
 
     def clients() -> float:
         manager.forget_silent()
@@ -239,3 +251,220 @@ def add_client_metrics(
         lambda: exported.dropped_total,
     )
     registry.families.append(exported.families)
+
+
+def end_offset_reader(replicas: ReplicaManager) -> Callable[[TopicPartition], int | None]:
+    """Read the high watermark of a partition; None when this broker does not lead it."""
+
+    def end_offset(partition: TopicPartition) -> int | None:
+        found = replicas.partitions.get(partition)
+        if found is None or not found.is_leader or found.log is None:
+            return None
+        return found.log.high_watermark
+
+    return end_offset
+
+
+_GAUGES = {
+    "partitions": ("ottla_partitions", "Replicas hosted here."),
+    "leaders": ("ottla_leaders", "Partitions led by this broker."),
+    "under_replicated": (
+        "ottla_under_replicated_partitions",
+        "Partitions led here whose in-sync replicas are fewer than their replicas.",
+    ),
+    "under_min_isr": (
+        "ottla_under_min_isr_partitions",
+        "Partitions led here that refuse acks=all: in-sync replicas below min.insync.replicas.",
+    ),
+    "at_min_isr": (
+        "ottla_at_min_isr_partitions",
+        "Partitions led here that refuse acks=all as soon as one more in-sync replica fails.",
+    ),
+    "reassigning": ("ottla_reassigning_partitions", "Partitions led here that are reassigned."),
+    "offline_replicas": (
+        "ottla_offline_replicas",
+        "Replicas hosted here in a log directory that is offline.",
+    ),
+    "log_bytes": ("ottla_log_size_bytes", "Bytes of records in all logs here."),
+    "offline_partitions": (
+        "ottla_offline_partitions",
+        "Partitions of the cluster without a leader, in the metadata of this broker.",
+    ),
+}
+
+
+class PartitionTotals:
+    """The sums; zero before the first computation. Loop only."""
+
+    def __init__(self, replicas: ReplicaManager, metadata: MetadataCache) -> None:
+        self._replicas = replicas
+        self._metadata = metadata
+        self.values: dict[str, int] = dict.fromkeys(_GAUGES, 0)
+
+    def steps(self) -> Iterator[None]:
+        """Compute the sums. Pauses between partitions: some may be added or removed meanwhile, and
+        the sums are replaced when all are complete."""
+        found = dict.fromkeys(_GAUGES, 0)
+        hosted = list(self._replicas.partitions.values())
+        found["partitions"] = len(hosted)
+        for partition in hosted:
+            yield
+            if partition.offline:
+                found["offline_replicas"] += 1
+            if partition.log is not None:
+                found["log_bytes"] += partition.log.local.size_in_bytes
+            if not partition.is_leader:
+                continue
+            in_sync = len(partition.isr)
+            spare = in_sync - partition.effective_min_isr()
+            found["leaders"] += 1
+            found["under_replicated"] += in_sync < len(partition.replicas)
+            found["under_min_isr"] += spare < 0
+            found["at_min_isr"] += spare == 0
+            found["reassigning"] += bool(partition.adding_replicas or partition.removing_replicas)
+        for topic in list(self._metadata.snapshot.topics.values()):
+            for state in topic.partitions.values():
+                yield
+                found["offline_partitions"] += state.leader < 0
+        self.values = found
+
+
+def add_partitions(
+    registry: MetricsRegistry, replicas: ReplicaManager, metadata: MetadataCache
+) -> None:
+    """Counts of partitions and the size of their logs."""
+    totals = PartitionTotals(replicas, metadata)
+    registry.preparations.append(totals.steps)
+    for field, (name, help_text) in _GAUGES.items():
+        registry.gauge(name, help_text, _reader(totals, field))
+
+
+def _reader(totals: PartitionTotals, field: str) -> Callable[[], float]:
+    return lambda: totals.values[field]
+
+
+_STATES = (SESSION_CONNECTED, SESSION_SUSPENDED, SESSION_EXPIRED)
+
+
+class SessionStatistics:
+    """Counts from its construction on, which is when the session is connected. Loop only."""
+
+    def __init__(self, store: ZnodeStore) -> None:
+        self.state = SESSION_CONNECTED
+        self.counts = dict.fromkeys(_STATES, 0)
+        store.on_session(self._changed)
+
+    def _changed(self, event: str) -> None:
+        if event in self.counts:
+            self.state = event
+            self.counts[event] += 1
+
+
+def add_session(registry: MetricsRegistry, session: SessionStatistics) -> None:
+    """The state of the session and how often it changed."""
+    registry.gauge(
+        "ottla_zookeeper_session_state",
+        "1 for the state of the session with ZooKeeper: connected, suspended or expired.",
+        lambda: {(state,): int(state == session.state) for state in _STATES},
+        "state",
+    )
+    registry.counter(
+        "ottla_zookeeper_disconnects",
+        "How often the connection to ZooKeeper broke.",
+        lambda: session.counts[SESSION_SUSPENDED],
+    )
+    registry.counter(
+        "ottla_zookeeper_session_expirations",
+        "How often the session with ZooKeeper expired; each time this broker registered again.",
+        lambda: session.counts[SESSION_EXPIRED],
+    )
+
+
+def add_state(registry: MetricsRegistry, state: BrokerState) -> None:
+    """Readiness, faults, directories, recovery, ZooKeeper, certificates and the event loop."""
+    registry.gauge(
+        "ottla_ready",
+        "1 if the broker is ready for clients, as /readyz says.",
+        lambda: int(state.not_ready() is None),
+    )
+
+    def faults() -> Reading:
+        found = Counter(fault.name for fault in state.faults())
+        return {(name,): found[name] for name in FAULTS}
+
+    registry.gauge("ottla_faults", "What is wrong now, by the name of the fault.", faults, "fault")
+    registry.gauge(
+        "ottla_log_directory_state",
+        "1 for the state of a log directory: accepting, full or offline.",
+        state.directory_states,
+        "path",
+        "state",
+    )
+    registry.gauge(
+        "ottla_zookeeper_connected",
+        "1 while the session with ZooKeeper is connected, or the broker runs without ZooKeeper.",
+        lambda: int(state.zookeeper_connected),
+    )
+    registry.gauge(
+        "ottla_recovered_bytes",
+        "Bytes that the recovery of the logs read at the last start.",
+        lambda: state.load.recovered_bytes,
+    )
+    registry.gauge(
+        "ottla_remaining_logs_to_load",
+        "Logs that the start has not loaded yet.",
+        lambda: {(path,): part.remaining_logs for path, part in state.load.directories.items()},
+        "path",
+    )
+    registry.gauge(
+        "ottla_remaining_bytes_to_recover",
+        "Bytes that the recovery of the logs has not read yet.",
+        lambda: {(path,): part.remaining_bytes for path, part in state.load.directories.items()},
+        "path",
+    )
+
+    def certificates() -> Reading:
+        return {(name,): seconds for name, seconds in state.certificate_seconds().items()}
+
+    registry.gauge(
+        "ottla_certificate_expires_in_seconds",
+        "For how long the certificate of a listener is still valid; negative when it has expired.",
+        certificates,
+        "listener",
+    )
+    registry.gauge(
+        "ottla_certificate_not_before_timestamp_seconds",
+        "From when on the certificate of a listener is valid, in seconds since 1970.",
+        lambda: {(name,): dates.not_before for name, dates in state.certificates().items()},
+        "listener",
+    )
+    registry.gauge(
+        "ottla_certificate_not_after_timestamp_seconds",
+        "Until when the certificate of a listener is valid, in seconds since 1970.",
+        lambda: {(name,): dates.not_after for name, dates in state.certificates().items()},
+        "listener",
+    )
+    registry.gauge(
+        "ottla_certificate_renewal_rejected",
+        "1 while a listener keeps its certificate because the new one in its key store is worse.",
+        lambda: {
+            (name,): 1.0 if dates.rejected else 0.0 for name, dates in state.certificates().items()
+        },
+        "listener",
+    )
+
+    def lag() -> float:
+        return 0.0 if state.observed is None else state.observed.loop.lag_seconds
+
+    def longest_turn() -> float:
+        turn = None if state.observed is None else state.observed.loop.longest()
+        return 0.0 if turn is None else turn.seconds
+
+    registry.gauge(
+        "ottla_loop_lag_seconds", "By how much the last heartbeat of the event loop was late.", lag
+    )
+    registry.gauge(
+        "ottla_loop_longest_recent_turn_seconds",
+        "The longest blocked turn of the event loop in the last minute.",
+        longest_turn,
+    )

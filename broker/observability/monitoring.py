@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ottla.broker.observability.broker_state import BrokerState
     from ottla.broker.observability.console.event_log import EventLog
     from ottla.broker.observability.http_endpoint import HttpEndpoint
-    from ottla.broker.observability.session_statistics import SessionStatistics
+    from ottla.broker.observability.metrics_sources import SessionStatistics
     from ottla.broker.quotas.client_quotas import ClientQuotas
     from ottla.broker.replication.deferred_validation import DeferredValidation
     from ottla.broker.replication.fetch_sessions import FetchSessionCache
@@ -50,7 +50,7 @@ def http_address(config: BrokerConfig) -> str | None:
 
 
 def event_log(config: BrokerConfig) -> EventLog | None:
-    """Collects log lines for the console from now on; None when the console is off."""
+    """Collect log lines for the console from now on; None when the console is off."""
     if not config.ottla_console_enable:
         return None
     from ottla.broker.observability.console.event_log import EventLog
@@ -92,7 +92,7 @@ class MeasuredParts(NamedTuple):
 
 
 async def open_http(config: BrokerConfig, state: BrokerState) -> tuple[HttpEndpoint | None, int]:
-    """Opens the HTTP port, which serves health checks from now on; None and 0 when it is off.
+    """Open the HTTP port, which serves health checks from now on; None and 0 when it is off.
 
     Raises PortInUse, or ConfigError when it cannot be opened for another reason.
     """
@@ -101,7 +101,7 @@ async def open_http(config: BrokerConfig, state: BrokerState) -> tuple[HttpEndpo
         return None, 0
     from ottla.broker.metrics.statistics import MetricsRegistry
     from ottla.broker.observability.http_endpoint import HttpEndpoint
-    from ottla.broker.observability.state_metrics import add_state
+    from ottla.broker.observability.metrics_sources import add_state
 
     host, port = parse_address(address)
     registry = MetricsRegistry()
@@ -137,10 +137,12 @@ def build_registry(parts: MeasuredParts) -> MetricsRegistry:
     from ottla.broker.metrics.statistics import MetricsRegistry
     from ottla.broker.metrics.topic_statistics import add_topics
     from ottla.broker.observability import cluster_metrics, metrics_sources
-    from ottla.broker.observability.end_offsets import end_offset_reader
-    from ottla.broker.observability.partition_totals import add_partitions
-    from ottla.broker.observability.session_statistics import add_session
-    from ottla.broker.observability.state_metrics import add_state
+    from ottla.broker.observability.metrics_sources import (
+        add_partitions,
+        add_session,
+        add_state,
+        end_offset_reader,
+    )
 
     registry = MetricsRegistry()
     replicas = parts.replica_manager

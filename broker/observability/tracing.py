@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla import __version__
 from ottla.broker.config.errors import ConfigError
-from ottla.broker.metrics.statistics import STAGES, RequestStatistics, RequestTimes
+from ottla.broker.metrics.statistics import STAGES, RequestStatistics
 from ottla.broker.observability.logs import RepeatFilter
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ TopicName = Callable[[bytes], str | None]
 
 
 class Peer(NamedTuple):
-    """What all spans of a broker have."""
+    """Attributes of all spans of a broker."""
 
     broker_id: int
     cluster_id: str
@@ -81,12 +81,12 @@ class RequestTracing:
         self._failures: dict[int, str] = {}
 
     def install(self, routes: Iterable[Route]) -> None:
-        """Makes a span for each request of these routes from now on. Before the first request."""
+        """Make a span for each request of these routes from now on. Before the first request."""
         for route in routes:
             route.statistics = TracedStatistics(route.entry.name, self)
 
     async def stop(self) -> None:
-        """Exports what is left, for `STOP_SECONDS` at most."""
+        """Export what is left, for `STOP_SECONDS` at most."""
         loop = asyncio.get_running_loop()
         done = asyncio.Event()
 
@@ -179,14 +179,13 @@ class TracedStatistics(RequestStatistics):
         super().__init__(api_name)
         self._tracing = tracing
 
-    def record(self, api_version: int, request: RequestTimes, sent_at: float) -> None:
+    def record(self, api_version: int, request: RequestContext, sent_at: float) -> None:
         super().record(api_version, request, sent_at)
-        # Routes are used with contexts only; statistics know no more of them than their times.
-        self._tracing.trace(self.api_name, api_version, request, sent_at)  # type: ignore[arg-type]
+        self._tracing.trace(self.api_name, api_version, request, sent_at)
 
-    def record_failure(self, request: RequestTimes, error: Exception) -> None:
+    def record_failure(self, request: RequestContext, error: Exception) -> None:
         super().record_failure(request, error)
-        self._tracing.failed(request, error)  # type: ignore[arg-type]  # as above
+        self._tracing.failed(request, error)
 
 
 def topics_of(request: object, topic_name: TopicName) -> tuple[list[str], int]:

@@ -4,20 +4,15 @@ Mirrors Kafka's `DelayedOperation`. A subclass defines the condition (`try_compl
 (`on_complete`), and what to do in addition after the delay has expired (`on_expiration`).
 """
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
-from typing import Protocol
+from typing import TYPE_CHECKING, Any
 
-from ottla.broker.runtime.wheel import TimerTask
-
-
-class OperationWatcher(Protocol):
-    """The purgatory that watches an operation."""
-
-    expired_total: int
-
-    def leave(self, operation: "DelayedOperation") -> None:
-        """The operation is completed: cancel its timer and stop counting it as delayed."""
+if TYPE_CHECKING:
+    from ottla.broker.purgatory.purgatory import Purgatory
+    from ottla.broker.runtime.wheel import TimerTask
 
 
 class DelayedOperation(ABC):
@@ -36,7 +31,7 @@ class DelayedOperation(ABC):
         self.delay_ms = delay_ms
         self._completed = False
         # Set by the purgatory while it watches the operation.
-        self._purgatory: OperationWatcher | None = None
+        self._purgatory: Purgatory[Any] | None = None
         self._timer_task: TimerTask | None = None
         self._watched_keys = 0
 

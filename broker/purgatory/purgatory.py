@@ -12,16 +12,14 @@ than `purge_interval` entries).
 """
 
 import logging
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 from ottla.broker.purgatory.operation import DelayedOperation
 from ottla.broker.runtime.timer import DelayQueue
+from ottla.protocol.steps import Turn
 
 logger = logging.getLogger("ottla.purgatory")
-
-# A check of a fetch and its response take up to 100 us; this bounds how long the loop is blocked.
-MAX_CHECKS_AT_ONCE = 256
 
 Operation = TypeVar("Operation", bound=DelayedOperation)
 
@@ -36,7 +34,8 @@ class Purgatory(Generic[Operation]):
         self.expired_total = 0
         self._timer = timer
         self._purge_interval = purge_interval
-        self._watchers: dict[Hashable, list[Operation]] = {}
+        #: The operations that are watched, by key. Only the purgatory changes it.
+        self.watchers: dict[Hashable, list[Operation]] = {}
         # Keys with a check in several turns of the loop, and whether to check them again after it.
         self._unfinished: dict[Hashable, bool] = {}
         self._delayed = 0
@@ -56,7 +55,7 @@ class Purgatory(Generic[Operation]):
     @property
     def watched_keys(self) -> int:
         """How many keys have a watch list."""
-        return len(self._watchers)
+        return len(self.watchers)
 
     def try_complete_else_watch(self, operation: Operation, keys: Iterable[Hashable]) -> bool:
         """Completes the operation if its condition is met, else watches it under all `keys`.
@@ -66,7 +65,7 @@ class Purgatory(Generic[Operation]):
         """
         if operation.is_completed or operation.try_complete():
             return True
-        watchers = self._watchers
+        watchers = self.watchers
         count = 0
         for key in keys:
             watching = watchers.get(key)
@@ -84,31 +83,26 @@ class Purgatory(Generic[Operation]):
         return False
 
     def check_and_complete(self, key: Hashable) -> int:
-        """Checks the operations watched under `key`. Returns how many were completed.
+        """Check the operations watched under `key`. Return how many were completed.
 
         The completion of an operation may call back into the purgatory, also for the same key. An
         operation whose check raises an exception is logged and stays until it expires: the caller
         handles another request and cannot handle the error.
 
-        At most MAX_CHECKS_AT_ONCE operations are checked at once, the others in later turns of the
-        loop. When the key is checked again meanwhile, all are checked once more afterwards.
+        Those that do not fit into a turn are checked in later iterations of the loop. When the key
+        is checked again meanwhile, all are checked once more afterwards.
         """
-        watching = self._watchers.get(key)
+        watching = self.watchers.get(key)
         if watching is None:
             return 0
-        if len(watching) <= MAX_CHECKS_AT_ONCE and key not in self._unfinished:
-            completed = self._check(key, tuple(watching))
-            if self._watchers.get(key) is watching:
-                self._purge_completed(key, watching)
-            return completed
         if key in self._unfinished:
             self._unfinished[key] = True
             return 0
-        self._unfinished[key] = False
-        return self._check_some(key, tuple(watching), 0)
+        return self._check(key, iter(tuple(watching)))
 
-    def _check(self, key: Hashable, operations: Iterable[Operation]) -> int:
-        completed = 0
+    def _check(self, key: Hashable, operations: Iterator[Operation]) -> int:
+        """Check the operations of one turn, and schedule the check of the others."""
+        completed, turn = 0, Turn()
         for operation in operations:
             if operation._completed:
                 continue
@@ -117,21 +111,28 @@ class Purgatory(Generic[Operation]):
                     completed += 1
             except Exception:
                 logger.exception("Purgatory %s: check of %r failed", self.name, operation)
-        return completed
-
-    def _check_some(self, key: Hashable, operations: tuple[Operation, ...], start: int) -> int:
-        """Checks the next operations, and schedules the check of the remaining ones."""
-        end = start + MAX_CHECKS_AT_ONCE
-        completed = self._check(key, operations[start:end])
-        if end < len(operations):
-            self._timer.schedule(0, lambda: self._check_some(key, operations, end))
-            return completed
-        watching = self._watchers.get(key)
+            if turn.is_over:
+                self._check_later(key, operations)
+                return completed
+        watching = self.watchers.get(key)
         if watching is not None:
             self._purge_completed(key, watching)
-        if self._unfinished.pop(key):
-            self.check_and_complete(key)
         return completed
+
+    def _check_later(self, key: Hashable, operations: Iterator[Operation]) -> None:
+        if key in self._unfinished:
+            self._unfinished[key] = True  # a check in a callback was interrupted before this one
+        else:
+            self._unfinished[key] = False
+            self._timer.schedule(0, lambda: self._check_rest(key, operations))
+
+    def _check_rest(self, key: Hashable, operations: Iterator[Operation]) -> None:
+        changed = self._unfinished.pop(key)
+        self._check(key, operations)
+        if key in self._unfinished:  # interrupted again
+            self._unfinished[key] |= changed
+        elif changed:
+            self.check_and_complete(key)
 
     def leave(self, operation: DelayedOperation) -> None:
         """The operation is completed. Only `DelayedOperation.force_complete` calls this."""
@@ -142,17 +143,17 @@ class Purgatory(Generic[Operation]):
         self._delayed_entries -= operation._watched_keys
         completed = self._entries - self._delayed_entries
         if completed > self._purge_interval and completed > self._delayed_entries:
-            for key, watching in list(self._watchers.items()):
+            for key, watching in list(self.watchers.items()):
                 self._purge_completed(key, watching)
 
     def _purge_completed(self, key: Hashable, watching: list[Operation]) -> None:
         if len(watching) == 1 and watching[0]._completed:  # as usual
             self._entries -= 1
-            del self._watchers[key]
+            del self.watchers[key]
             return
         delayed = [operation for operation in watching if not operation._completed]
         self._entries -= len(watching) - len(delayed)
         if delayed:
             watching[:] = delayed
         else:
-            del self._watchers[key]
+            del self.watchers[key]

@@ -1,4 +1,4 @@
-"""How many connections, and how many new ones a second: in all, by listener, by address.
+"""Limits of connections and of new ones a second: in all, by listener, by address.
 
 Mirrors Kafka's `ConnectionQuotas`. A connection over the number of its address is closed at once,
 one over the rate of its address after a while: a client that connects again and again is slowed
@@ -6,9 +6,15 @@ down. Over the number or the rate of the broker or of a listener none is closed:
 accepting for a while, and new connections wait in the kernel's backlog.
 """
 
+from __future__ import annotations
+
+import asyncio
+import logging
+from ipaddress import ip_address
 from typing import NamedTuple
 
 from ottla.broker.quotas.rate import Rate, forget_idle
+from ottla.broker.runtime.tasks import spawn
 
 UNLIMITED = 2147483647
 
@@ -81,7 +87,7 @@ class ConnectionLimits:
             self.ip_creation_rates[ip] = rate
 
     def accept_delay_ms(self, listener: ListenerLimits, now_ms: int) -> int:
-        """How long the listener must wait before it accepts one more; 0: not at all.
+        """The milliseconds to wait before the listener accepts one more; 0: none.
 
         A full listener retries after `FULL_RETRY_MS`: connections end at any time.
         """
@@ -157,3 +163,63 @@ FULL_RETRY_MS = 100
 
 # Addresses whose rate is remembered before those that were silent for a window are forgotten.
 MAX_RATES = 10_000
+
+
+logger = logging.getLogger("ottla.network")
+
+_RESOLVE_SECONDS = 30.0  # longer than a resolver asks its servers with the usual settings
+
+
+class ConnectionOverrides:
+    """`max.connections.per.ip.overrides`: limits of addresses, and of host names, by address.
+
+    Kafka resolves a name when the setting is applied (`InetAddress.getByName`). Here names are
+    resolved beside the loop; until then `max.connections.per.ip` counts. Loop only.
+    """
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self._limits = limits
+        self._overrides: dict[str, int] = {}
+        self._addresses: dict[str, tuple[str, ...]] = {}  # of names, for the life of the process
+
+    def apply(self, overrides: dict[str, int]) -> None:
+        """Take limits by address or host name; begin to resolve names that are new."""
+        self._overrides = overrides
+        for name in overrides:
+            if name not in self._addresses:
+                address = _address(name)
+                self._addresses[name] = () if address is None else (address,)
+                if address is None:
+                    spawn(self._resolve(name), name="resolve-connection-override")
+        self._update()
+
+    def _update(self) -> None:
+        self._limits.max_per_ip_overrides = {
+            address: limit
+            for name, limit in self._overrides.items()
+            for address in self._addresses[name]
+        }
+
+    async def _resolve(self, name: str) -> None:
+        try:
+            async with asyncio.timeout(_RESOLVE_SECONDS):
+                rows = await asyncio.get_running_loop().getaddrinfo(name, None)
+        except (OSError, TimeoutError) as error:
+            del self._addresses[name]  # the next change of a setting retries
+            self._overrides = {key: limit for key, limit in self._overrides.items() if key != name}
+            logger.error(
+                "max.connections.per.ip.overrides: %s cannot be resolved (%s); write the address, "
+                "or set it again when the name is known",
+                name,
+                error,
+            )
+            return
+        self._addresses[name] = tuple(dict.fromkeys(str(row[4][0]) for row in rows))
+        self._update()
+
+
+def _address(text: str) -> str | None:
+    try:
+        return str(ip_address(text))
+    except ValueError:
+        return None

@@ -1,4 +1,4 @@
-"""How much happened a second, over a sliding window of samples, as Kafka measures it for quotas.
+"""Rates over a sliding window of samples, as Kafka measures them for quotas.
 
 With 11 samples of one second (Kafka's quota.window.num and quota.window.size.seconds) a rate looks
 back ten to twelve seconds: ten full samples, the one being filled, and the one that is just going.
@@ -49,7 +49,7 @@ class Rate:
         return self._total * 1000 / self._covered_ms(now_ms)
 
     def throttle_ms(self, limit_per_second: float, now_ms: int) -> int:
-        """How long to stay silent until the rate has come down to the limit; 0 if it is below."""
+        """The time to stay silent until the rate is down to the limit; 0 if it is below."""
         self._forget_old(now_ms)
         covered_ms = self._covered_ms(now_ms)
         rate = self._total / (covered_ms / 1000)  # as Kafka, also in the last digit
@@ -84,7 +84,7 @@ class Rate:
 
 
 def forget_idle(rates: dict[K, Rate], now_ms: int) -> None:
-    """Removes idle rates, of a few that were not checked for the longest time: a client that
+    """Remove idle rates, of a few that were not checked for the longest time: a client that
     makes up names must not have all rates checked for each of them."""
     for _ in range(min(_LOOKS, len(rates))):
         key = next(iter(rates))

@@ -1,4 +1,4 @@
-"""How fast replicas may be copied: the throttles of reassignments (KIP-73).
+"""Rates of copying replicas: the throttles of reassignments (KIP-73).
 
 A topic names the replicas that are throttled (leader.replication.throttled.replicas and
 follower.replication.throttled.replicas), a broker the rates (leader.replication.throttled.rate,

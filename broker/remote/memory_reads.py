@@ -81,7 +81,10 @@ class MemoryReads:
                 return continued
         try:
             found = read_segment(
-                *(self, metadata, offset, max_bytes),
+                self,
+                metadata,
+                offset,
+                max_bytes,
                 up_to=up_to,
                 min_one_batch=min_one_batch,
                 max_batches=_MAX_BATCHES,

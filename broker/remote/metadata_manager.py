@@ -13,13 +13,14 @@ import logging
 from collections.abc import Iterable
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ottla.broker.remote.metadata_cache import RemoteLogMetadataCache
 from ottla.broker.runtime.tasks import spawn, stop
 from ottla.protocol.errors import ErrorCode, error_name
 from ottla.protocol.records.errors import RecordsError
 from ottla.protocol.records.reader import iterate_entries, read_entry
+from ottla.protocol.steps import Turn
 from ottla.storage.remote.metadata_records import (
     REMOTE_LOG_METADATA_TOPIC,
     RemoteLogMetadata,
@@ -41,10 +42,8 @@ from ottla.storage.remote.segments import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ottla.broker.remote.metadata_settings import RemoteLogMetadataSettings
-    from ottla.broker.remote.metadata_topic import FetchedMetadata
+    from ottla.broker.remote.metadata_topic import RemoteLogMetadataTopic
+    from ottla.broker.remote.settings import RemoteLogMetadataSettings
 
 logger = logging.getLogger("ottla.remote")
 
@@ -55,26 +54,6 @@ _IDLE_SECONDS = 1.0
 _APPEND_RETRY_SECONDS = 30.0
 _FIRST_RETRY_SECONDS = 0.1
 _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
-#: Records decoded in one turn of the event loop: about 3 ms.
-_RECORDS_PER_SLICE = 100
-
-
-class MetadataTopic(Protocol):
-    """`RemoteLogMetadataTopic`."""
-
-    async def create(self) -> None: ...
-
-    def partition_count(self) -> int | None: ...
-
-    def leader(self, partition: int) -> int | None: ...
-
-    async def append(self, partition: int, value: bytes) -> int: ...
-
-    async def offsets(self, leader: int, partition: int) -> tuple[int, int]: ...
-
-    async def fetch(
-        self, leader: int, positions: Mapping[int, int]
-    ) -> Mapping[int, FetchedMetadata]: ...
 
 
 class RemoteMetadataNotReadyError(RemoteStorageError):
@@ -116,7 +95,7 @@ class _MetadataPartition:
 class RemoteLogMetadataManager:
     """Loop only. Memory grows with the remote segments of the assigned partitions, as in Kafka."""
 
-    def __init__(self, topic: MetadataTopic, settings: RemoteLogMetadataSettings) -> None:
+    def __init__(self, topic: RemoteLogMetadataTopic, settings: RemoteLogMetadataSettings) -> None:
         self._topic = topic
         self._settings = settings
         self._partitions: dict[TopicIdPartition, _UserPartition] = {}
@@ -452,8 +431,8 @@ class RemoteLogMetadataManager:
     async def _apply(
         self, index: int, state: _MetadataPartition, records: bytes | memoryview
     ) -> None:
-        """Brings the records into the caches, in slices."""
-        generation, count = state.generation, 0
+        """Bring the records into the caches; ends if the log is read from its start meanwhile."""
+        generation, turn = state.generation, Turn()
         try:
             for position, header in iterate_entries(records):
                 found = () if header.is_control else read_entry(records, position, header)
@@ -462,9 +441,8 @@ class RemoteLogMetadataManager:
                         continue
                     self._apply_record(index, record.offset, record.value)
                     state.position = record.offset + 1
-                    count += 1
-                    if count % _RECORDS_PER_SLICE == 0:
-                        await asyncio.sleep(0)
+                    if turn.is_over:
+                        await turn.pause()
                         if state.generation != generation:
                             return
                 # Also past control batches and offsets that are not used.
@@ -534,17 +512,15 @@ class RemoteLogMetadataManager:
 async def _replay_segments(
     records: bytes | memoryview, position: int, found: set[RemoteLogSegmentId]
 ) -> int:
-    """Adds the segments that were copied to `found`, removes those that are deleted, in slices.
+    """Add the segments that were copied to `found`, remove those that are deleted.
 
     Returns the offset to continue at. Raises RemoteStorageError for a batch that is corrupt.
     """
-    count = 0
+    turn = Turn()
     try:
         for at, header in iterate_entries(records):
             for record in () if header.is_control else read_entry(records, at, header):
-                count += 1
-                if count % _RECORDS_PER_SLICE == 0:
-                    await asyncio.sleep(0)
+                await turn.share()
                 if record.offset >= position:
                     _replay_segment(record.value, found)
             position = max(position, header.next_offset)

@@ -7,7 +7,7 @@ requests have the deadline of the inter-broker client.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from ottla.controller.admin.topic_admin import NewTopic
 from ottla.protocol.errors import ErrorCode, error_name
@@ -27,8 +27,9 @@ from ottla.storage.remote.metadata_records import REMOTE_LOG_METADATA_TOPIC
 from ottla.storage.remote.remote_storage import RemoteStorageError
 
 if TYPE_CHECKING:
+    from ottla.broker.cluster.inter_broker_client import InterBrokerClient
     from ottla.broker.cluster.metadata_cache import MetadataCache
-    from ottla.broker.remote.metadata_settings import RemoteLogMetadataSettings
+    from ottla.broker.remote.settings import RemoteLogMetadataSettings
     from ottla.protocol.message import Message
     from ottla.protocol.messages.fetch import FetchResponse
     from ottla.protocol.messages.list_offsets import ListOffsetsResponse
@@ -47,16 +48,6 @@ _PARTITION_MAX_BYTES = 1_048_576
 _MAX_BYTES = 10_485_760
 
 
-class InterBroker(Protocol):
-    """The inter-broker client, as far as it is used here."""
-
-    timeout_ms: int
-
-    async def request_in_version(
-        self, broker_id: int, api_key: int, newest_version: int, build: Callable[[int], Message]
-    ) -> Message: ...
-
-
 class FetchedMetadata(NamedTuple):
     """What a fetch from one metadata partition returned."""
 
@@ -70,7 +61,7 @@ class RemoteLogMetadataTopic:
     def __init__(
         self,
         metadata: MetadataCache,
-        client: InterBroker,
+        client: InterBrokerClient,
         create_topics: Callable[[list[NewTopic]], Awaitable[dict[str, int]]],
         settings: RemoteLogMetadataSettings,
         now_ms: Callable[[], int],

@@ -1,21 +1,26 @@
-"""The metrics of remote storage. Kafka's names for them are in RemoteStorageMetrics."""
+"""The metrics of remote storage, for Prometheus and for the consoles of other brokers.
+
+Kafka's names for them are in RemoteStorageMetrics.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Protocol
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from ottla.broker.metrics.statistics import HistogramReading
 from ottla.broker.remote.statistics import PartitionProgress
+from ottla.protocol.steps import Steps, run_at_once
 
 if TYPE_CHECKING:
     from ottla.broker.metrics.statistics import MetricsRegistry, Row
+    from ottla.broker.remote.remote_log_manager import RemoteLogManager
     from ottla.broker.remote.remote_log_reader import RemoteLogReader
-    from ottla.broker.remote.remote_problems import RemoteProblems
-    from ottla.broker.remote.statistics import RemoteStatistics
 
-# About 0.2 ms of computing.
-_PARTITIONS_IN_A_STEP = 256
+
+#: Topics in a report, with about 300 bytes for each.
+MAX_TOPICS = 1_000
 
 _COUNTERS = {
     "copies": "Copies of segments to remote storage that began.",
@@ -42,36 +47,18 @@ _GAUGES = {
 }
 
 
-class HasProgress(Protocol):
-    """`RemoteLogManager`, as far as `TopicProgress` uses it."""
-
-    def progress(self) -> Iterable[tuple[str, PartitionProgress]]:
-        """(topic, progress) of each partition that is led here."""
-
-
-class RemoteLogs(HasProgress, Protocol):
-    """`RemoteLogManager`, as far as it is used here."""
-
-    statistics: RemoteStatistics
-    problems: RemoteProblems
-
-    def idle_ratios(self) -> dict[tuple[str, ...], float]:
-        """The part of the threads of each kind of task that has nothing to do now."""
-
-
 class TopicProgress:
     """The sums over the partitions of each topic; empty before the first computation."""
 
-    def __init__(self, remote: HasProgress) -> None:
+    def __init__(self, remote: RemoteLogManager) -> None:
         self._remote = remote
         self.topics: dict[str, PartitionProgress] = {}
 
-    def steps(self) -> Iterator[None]:
-        """Computes the sums; partitions may be added and removed between two steps."""
+    def steps(self) -> Steps[None]:
+        """Compute the sums; partitions may be added and removed between two steps."""
         found: dict[str, PartitionProgress] = {}
-        for number, (topic, progress) in enumerate(list(self._remote.progress())):
-            if not number % _PARTITIONS_IN_A_STEP:
-                yield
+        for topic, progress in list(self._remote.progress()):
+            yield
             total = found.setdefault(topic, PartitionProgress())
             for field in _GAUGES:
                 setattr(total, field, getattr(total, field) + getattr(progress, field))
@@ -79,7 +66,7 @@ class TopicProgress:
 
 
 def add_remote_storage(
-    registry: MetricsRegistry, remote: RemoteLogs, reader: RemoteLogReader
+    registry: MetricsRegistry, remote: RemoteLogManager, reader: RemoteLogReader
 ) -> None:
     """Copies, deletions and reads, what is left to do, and what fails."""
     statistics, problems = remote.statistics, remote.problems
@@ -129,3 +116,20 @@ def _rows(topics: Mapping[str, object], field: str) -> Callable[[], Iterator[Row
             yield (topic,), getattr(each, field)
 
     return rows
+
+
+def remote_report(remote: RemoteLogManager) -> str:
+    """Return the counts since the start, the lags and a failure as JSON, of up to 1,000 topics."""
+    progress = TopicProgress(remote)
+    run_at_once(progress.steps())  # some milliseconds for ten thousand partitions
+    counts = remote.statistics.topics
+    topics = {
+        topic: {
+            name: getattr(source, name)
+            for source in (counts.get(topic), progress.topics.get(topic))
+            if source is not None
+            for name in source.__slots__
+        }
+        for topic in sorted(counts.keys() | progress.topics.keys())[:MAX_TOPICS]
+    }
+    return json.dumps({"topics": topics, "problem": remote.problem()})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ottla.broker.remote.lineage import (
     completed,
@@ -26,32 +26,16 @@ from ottla.storage.remote.segments import RemoteLogSegmentState
 if TYPE_CHECKING:
     from ottla.broker.quotas.replication_quotas import ReplicationQuota
     from ottla.broker.remote.metadata_cache import RemoteLogMetadataCache
-    from ottla.broker.remote.remote_problems import RemoteProblems
     from ottla.broker.remote.settings import RemoteLogSettings
-    from ottla.protocol.topics import TopicPartition
+    from ottla.broker.replication.partition import Partition
     from ottla.storage.log.log import Log
     from ottla.storage.remote.segments import RemoteLogSegmentMetadata, TopicIdPartition
+
 
 logger = logging.getLogger("ottla.remote")
 
 # While the copy quota is exceeded, or the metadata are being read.
 _WAIT_SECONDS = 1.0
-
-
-class Replica(Protocol):
-    """A partition with a replica on this broker (`ottla.broker.replication.partition`)."""
-
-    @property
-    def key(self) -> TopicPartition: ...
-
-    @property
-    def is_leader(self) -> bool: ...
-
-    @property
-    def leader_epoch(self) -> int: ...
-
-    @property
-    def log(self) -> Log | None: ...
 
 
 class PartitionTasks:
@@ -63,7 +47,7 @@ class PartitionTasks:
     def __init__(
         self,
         partition: TopicIdPartition,
-        replica: Replica,
+        replica: Partition,
         settings: RemoteLogSettings,
         copying: RemoteSegments,
         expiring: RemoteSegments,
@@ -82,7 +66,10 @@ class PartitionTasks:
         self._random = random
         self.progress = PartitionProgress()
         self._copier = SegmentCopier(
-            *(copying, partition, copy_quota, settings.max_custom_metadata_bytes),
+            copying,
+            partition,
+            copy_quota,
+            settings.max_custom_metadata_bytes,
             progress=self.progress,
         )
         self._expiration = SegmentExpiration(expiring, partition, self.progress)
@@ -111,7 +98,7 @@ class PartitionTasks:
         if not self._has_caught_up:
             await self._copying.metadata.catch_up(self.partition)
             self._has_caught_up = True
-            if not self._is_current_leader() or log.is_closed or self.replica.log is not log:
+            if not self._is_current_leader() or log.local.closed or self.replica.log is not log:
                 return None  # it took a while
         self._complete_epochs(log)
         await self._copier.run(log, self._is_current_leader)
@@ -165,7 +152,7 @@ class PartitionTasks:
         # What is on the local disk can be read without.
         first = min(found[0][1], log.local_log_start_offset, log.high_watermark)
         if start < first:
-            log.delete_records_before(first)
+            log.truncator.delete_records_before(first)
 
     def _advance_log_start(self, log: Log) -> None:
         """To the first record that is left, in remote storage or on the local disk.
@@ -195,20 +182,23 @@ class PartitionTasks:
                 return
             logger.warning(
                 "%s: offsets %d to %d are not in remote storage, the log starts at %d",
-                *(log.name, log.log_start_offset, first - 1, first),
+                log.name,
+                log.log_start_offset,
+                first - 1,
+                first,
             )
-        log.delete_records_before(min(first, log.high_watermark))
+        log.truncator.delete_records_before(min(first, log.high_watermark))
 
     async def _run(self, task: str, run: Callable[[Log], Awaitable[float | None]]) -> float:
         settings, log = self._settings, self.replica.log
-        if self.ended or log is None or log.is_closed:
+        if self.ended or log is None or log.local.closed:
             return settings.task_interval_ms / 1000
         try:
             delay = await run(log)
         except (RemoteMetadataNotReadyError, WorkerPoolClosed):
             return _WAIT_SECONDS  # the broker starts, and the metadata manager logs; or it stops
         except (StorageError, OSError) as error:
-            if not log.is_closed and not self.ended:
+            if not log.local.closed and not self.ended:
                 self._problems.failed(self.partition, task, error)
             return self._vary(self._back_off_seconds(task))
         except Exception:
@@ -232,3 +222,50 @@ class PartitionTasks:
 def _readable(cache: RemoteLogMetadataCache) -> list[RemoteLogSegmentMetadata]:
     finished = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
     return [each for each in cache.segments() if each.state is finished]
+
+
+class RemoteProblems:
+    """The partitions whose last run failed, by task ("copy", "expiration", "deletion"). Loop only.
+
+    A store that is away fails for all partitions: only the first of them is logged.
+    """
+
+    def __init__(self) -> None:
+        self._failed: dict[str, dict[TopicIdPartition, str]] = {}
+
+    def failed(self, partition: TopicIdPartition, task: str, error: Exception) -> None:
+        """The run failed, and is retried."""
+        failed = self._failed.setdefault(task, {})
+        text = str(error) or type(error).__name__
+        if not failed:
+            logger.error(
+                "Remote storage: The %s task of %s-%d failed, retrying; failures of other"
+                " partitions are not logged until it works again: %s",
+                task,
+                partition.topic,
+                partition.partition,
+                text,
+            )
+        failed[partition] = text
+
+    def worked(self, partition: TopicIdPartition, task: str) -> None:
+        """The run ended without an error."""
+        failed = self._failed.get(task)
+        if failed and failed.pop(partition, None) is not None and not failed:
+            logger.info("Remote storage: The %s tasks work again", task)
+
+    def forget(self, partition: TopicIdPartition) -> None:
+        """The partition has left this broker."""
+        for failed in self._failed.values():
+            failed.pop(partition, None)
+
+    def count(self, task: str) -> int:
+        """The partitions whose last run of this task failed."""
+        return len(self._failed.get(task, ()))
+
+    def first(self) -> tuple[str, str, str] | None:
+        """(task, partition, error) of a failure that lasts, or None."""
+        for task, failed in self._failed.items():
+            for partition, text in failed.items():
+                return task, f"{partition.topic}-{partition.partition}", text
+        return None

@@ -9,20 +9,21 @@ every `remote.log.manager.task.interval.ms`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import heapq
+import itertools
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
 from random import random
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Generic, TypeVar
 from uuid import UUID
 
 from ottla.broker.quotas.replication_quotas import ReplicationQuota
-from ottla.broker.remote.partition_tasks import PartitionTasks, Replica
-from ottla.broker.remote.remote_problems import RemoteProblems
+from ottla.broker.remote.partition_tasks import PartitionTasks, RemoteProblems
 from ottla.broker.remote.segment_copier import RemoteSegments
 from ottla.broker.remote.segment_expiration import delete_partition
-from ottla.broker.remote.task_schedule import TaskSchedule
-from ottla.broker.runtime.tasks import WorkerPool, WorkerPoolClosed
+from ottla.broker.runtime.tasks import WorkerPool, WorkerPoolClosed, spawn, stop
 from ottla.protocol.topics import INTERNAL_TOPICS
 from ottla.protocol.uuids import ZERO_UUID
 from ottla.storage.errors import StorageError
@@ -30,13 +31,16 @@ from ottla.storage.remote.metadata_records import REMOTE_LOG_METADATA_TOPIC
 from ottla.storage.remote.segments import TopicIdPartition
 
 if TYPE_CHECKING:
+    from ottla.broker.config.broker_config import BrokerConfig
     from ottla.broker.remote.metadata_manager import RemoteLogMetadataManager
     from ottla.broker.remote.settings import RemoteLogSettings
     from ottla.broker.remote.statistics import PartitionProgress
+    from ottla.broker.replication.partition import Partition
     from ottla.protocol.topics import TopicPartition
     from ottla.storage.log.log import Log
     from ottla.storage.remote.remote_storage import RemoteStorage
     from ottla.storage.remote.segments import RemoteLogSegmentMetadata
+
 
 logger = logging.getLogger("ottla.remote")
 
@@ -52,13 +56,6 @@ _THREADS_SECONDS = 2.0
 # waits for it cannot be interrupted. Reads and deletions take milliseconds, copies a gibibyte.
 _OVERDUE_SECONDS = 30.0
 _COPY_OVERDUE_SECONDS = 300.0
-
-
-class Quotas(Protocol):
-    """Settings that change at run time, in bytes a second."""
-
-    remote_log_manager_copy_max_bytes_per_second: int
-    remote_log_manager_fetch_max_bytes_per_second: int
 
 
 class RemoteLogManager:
@@ -225,19 +222,19 @@ class RemoteLogManager:
         else:
             logger.warning("Requests to the remote storage are still running at the stop")
 
-    def update_quotas(self, config: Quotas) -> None:
+    def update_quotas(self, config: BrokerConfig) -> None:
         """Takes the rates for copies and reads, which change at run time."""
         self.copy_quota.limit = config.remote_log_manager_copy_max_bytes_per_second
         self.fetch_quota.limit = config.remote_log_manager_fetch_max_bytes_per_second
 
     # -- replicas -------------------------------------------------------------------------------
 
-    def on_leadership(self, leaders: Iterable[Replica], followers: Iterable[Replica]) -> None:
+    def on_leadership(self, leaders: Iterable[Partition], followers: Iterable[Partition]) -> None:
         """This broker became leader, or follower, of these partitions, or continues to be it in a
         higher leader epoch."""
         self._begin([*leaders, *followers])
 
-    def _begin(self, replicas: Iterable[Replica]) -> None:
+    def _begin(self, replicas: Iterable[Partition]) -> None:
         """Starts the tasks of those that are tiered, as of now."""
         begun = []
         for replica in replicas:
@@ -250,7 +247,7 @@ class RemoteLogManager:
         if begun:
             self.metadata.assign(begun)
 
-    def _begin_tasks(self, replica: Replica, partition: TopicIdPartition) -> None:
+    def _begin_tasks(self, replica: Partition, partition: TopicIdPartition) -> None:
         before = self._tasks.get(replica.key)
         if before is None:
             self._topics[replica.key.topic] += 1
@@ -259,13 +256,19 @@ class RemoteLogManager:
             if before.partition != partition:  # the topic was created again
                 self._forget(before.partition)
         self._tasks[replica.key] = PartitionTasks(
-            *(partition, replica, self.settings, self._copying, self._expiring),
-            *(self.copy_quota, self.problems, self._random),
+            partition,
+            replica,
+            self.settings,
+            self._copying,
+            self._expiring,
+            self.copy_quota,
+            self.problems,
+            self._random,
         )
         self._copy_tasks.add(replica.key)
         self._expiration_tasks.add(replica.key)
 
-    def follow(self, replica: Replica) -> TopicIdPartition | None:
+    def follow(self, replica: Partition) -> TopicIdPartition | None:
         """The partition of a follower whose leader has records in remote storage only.
 
         Starts its tasks if the topic does not have `remote.storage.enable=true` any more, and the
@@ -277,7 +280,7 @@ class RemoteLogManager:
             self.metadata.assign([partition])
         return partition
 
-    def settings_changed(self, replicas: Iterable[Replica]) -> None:
+    def settings_changed(self, replicas: Iterable[Partition]) -> None:
         """Begins or ends the tasks of those that are tiered now and were not, or the reverse."""
         changed = [
             each
@@ -337,9 +340,108 @@ class RemoteLogManager:
             return self.settings.retry_backoff_max_ms / 1000
         logger.info(
             "%s-%d: Deleted %d remote segments of the deleted topic",
-            *(partition.topic, partition.partition, count),
+            partition.topic,
+            partition.partition,
+            count,
         )
         self._deletion_tasks.remove(partition)
         del self._deleting[partition]
         self._forget(partition)
         return 0.0
+
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class TaskSchedule(Generic[Key]):
+    """The keys are partitions. Memory: one entry for each, and those that were removed since."""
+
+    def __init__(self, name: str, job: Callable[[Key], Awaitable[float]], concurrency: int) -> None:
+        """`job` returns after how many seconds the key runs again. It does not raise."""
+        self._name = name
+        self._job = job
+        self._concurrency = concurrency
+        self._due: list[tuple[float, int, Key]] = []
+        # The number of the entry of a key that counts; others of it in `_due` are outdated.
+        self._entries: dict[Key, int] = {}
+        self._numbers = itertools.count()
+        self._running: dict[Key, asyncio.Event] = {}
+        self._changed = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stopping = False
+
+    def start(self) -> None:
+        self._tasks.append(spawn(self._run(), name=self._name))
+
+    def add(self, key: Key, delay_seconds: float = 0.0) -> None:
+        """Runs the job for `key`, first after `delay_seconds`; instead of the run that was due.
+
+        If it runs now, it runs again after that.
+        """
+        number = self._entries[key] = next(self._numbers)
+        due = asyncio.get_running_loop().time() + delay_seconds
+        heapq.heappush(self._due, (due, number, key))
+        self._changed.set()
+
+    def remove(self, key: Key) -> None:
+        """No more runs for `key`; one that runs now continues."""
+        self._entries.pop(key, None)
+
+    @property
+    def idle_ratio(self) -> float:
+        """The part of the runs that may be in progress at the same time and are not."""
+        return 1 - len(self._running) / self._concurrency
+
+    def is_running(self, key: Key) -> bool:
+        return key in self._running
+
+    async def wait_for(self, key: Key) -> None:
+        """Returns when no run of `key` is in progress."""
+        while (running := self._running.get(key)) is not None:
+            await running.wait()
+
+    async def stop(self, timeout_seconds: float) -> None:
+        """Starts no more runs, waits for those in progress, and cancels them after the timeout."""
+        self._stopping = True
+        self._changed.set()
+        running = [task for task in self._tasks if not task.done()]
+        if running and timeout_seconds > 0:
+            await asyncio.wait(running, timeout=timeout_seconds)
+        await stop(*self._tasks)
+
+    async def _run(self) -> None:
+        """Takes what is due; begins at most `concurrency` runs at the same time."""
+        loop = asyncio.get_running_loop()
+        while not self._stopping:
+            self._changed.clear()
+            delay: float | None = None
+            while self._due and len(self._running) < self._concurrency:
+                due, number, key = self._due[0]
+                if self._entries.get(key) != number or key in self._running:
+                    # Removed, or added again. What runs now is added again at its end.
+                    heapq.heappop(self._due)
+                    continue
+                delay = due - loop.time()
+                if delay > 0:
+                    break
+                heapq.heappop(self._due)
+                self._running[key] = asyncio.Event()
+                self._tasks = [task for task in self._tasks if not task.done()]
+                self._tasks.append(spawn(self._run_one(key, number), name=self._name))
+                delay = None
+            # Runs that end set the event, too.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(delay):
+                    await self._changed.wait()
+
+    async def _run_one(self, key: Key, number: int) -> None:
+        delay = 0.0
+        try:
+            delay = await self._job(key)
+        finally:
+            self._running.pop(key).set()
+            self._changed.set()
+        if self._stopping or key not in self._entries:
+            return
+        # Added again meanwhile: at once, as what was due then was left out.
+        self.add(key, delay if self._entries[key] == number else 0.0)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.broker.quotas.replication_quotas import ReplicationQuota
-    from ottla.broker.remote.remote_scans import RemoteLogs
+    from ottla.broker.remote.remote_log_manager import RemoteLogManager
     from ottla.broker.runtime.tasks import WorkerPool
     from ottla.storage.files.open_files import FileSlice
     from ottla.storage.index.txn_index import AbortedTransaction
@@ -120,7 +120,7 @@ class RemoteLogReader:
 
     def __init__(
         self,
-        remote: RemoteLogs,
+        remote: RemoteLogManager,
         workers: WorkerPool,
         quota: ReplicationQuota,
         now_ms: Callable[[], int],
@@ -358,7 +358,7 @@ class RemoteLogReader:
         offset, max_bytes, _, min_one_batch, _ = params
         up_to = _bound(log, segment, params)
         return self._memory.read(
-            *(segment, offset, max_bytes), up_to=up_to, min_one_batch=min_one_batch
+            segment, offset, max_bytes, up_to=up_to, min_one_batch=min_one_batch
         )
 
     def _read_segment(
@@ -371,7 +371,10 @@ class RemoteLogReader:
         read.started = True
         offset, max_bytes, up_to, min_one_batch, _ = params
         return read_segment(
-            *(self.indexes, segment, offset, max_bytes),
+            self.indexes,
+            segment,
+            offset,
+            max_bytes,
             up_to=up_to,
             min_one_batch=min_one_batch,
             begin=begin,
@@ -458,7 +461,9 @@ class RemoteLogReader:
         self._problems[problem] = now_ms
         logger.error(
             "Cannot read offset %d of partition %s-%d from remote storage, clients retry: %s",
-            *(offset, log.topic, log.partition),
+            offset,
+            log.topic,
+            log.partition,
             error,
             extra={"topic": log.topic, "partition": log.partition},
         )
@@ -477,7 +482,8 @@ def _read_local(log: Log, params: ReadParams) -> RemoteLogReadResult:
     if start >= params.up_to:
         return RemoteLogReadResult(b"", [] if params.read_committed else None)
     read = log.read(
-        *(start, params.max_bytes),
+        start,
+        params.max_bytes,
         up_to=params.up_to,
         min_one_batch=params.min_one_batch,
         read_committed=params.read_committed,

@@ -8,49 +8,20 @@ by the usual way takes several times as long as one here. Loop only.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ottla.broker.remote.memory_reads import MemoryReads
-    from ottla.broker.remote.metadata_cache import RemoteLogMetadataCache
+    from ottla.broker.remote.metadata_manager import RemoteLogMetadataManager
     from ottla.broker.remote.segment_reader import RemoteRead
     from ottla.broker.remote.statistics import TopicRemoteStatistics
     from ottla.storage.config import LogConfig
     from ottla.storage.log.log import Log
-    from ottla.storage.remote.remote_storage import RemoteStorage, SegmentFile
-    from ottla.storage.remote.segments import RemoteLogSegmentMetadata, TopicIdPartition
+    from ottla.storage.remote.remote_storage import SegmentFile
+    from ottla.storage.remote.segments import RemoteLogSegmentMetadata
 
 #: At 300 bytes each: those of more readers than read history at the same time.
 _MAX_SCANS = 1024
-
-
-class Changes(Protocol):
-    """`RemoteLogMetadataManager`, as far as it is used here."""
-
-    @property
-    def changes(self) -> int: ...
-
-
-class Metadata(Changes, Protocol):
-    """`RemoteLogMetadataManager`, as far as it is used here."""
-
-    def cache(self, partition: TopicIdPartition) -> RemoteLogMetadataCache: ...
-
-
-class RemoteLogs(Protocol):
-    """`RemoteLogManager`, as far as it is used here."""
-
-    @property
-    def storage(self) -> RemoteStorage: ...
-
-    @property
-    def metadata(self) -> Metadata: ...
-
-    def partition(self, log: Log) -> TopicIdPartition | None:
-        """The partition in remote storage; None if the topic is not tiered."""
-
-    def segment_at(self, log: Log, offset: int) -> RemoteLogSegmentMetadata | None:
-        """The segment with `offset` of this log's history. Raises RemoteStorageError."""
 
 
 class Scan:
@@ -94,7 +65,7 @@ class Scan:
 class RemoteScans:
     """The scans of all readers, each by its log, its next offset and its isolation level."""
 
-    def __init__(self, metadata: Changes, memory: MemoryReads) -> None:
+    def __init__(self, metadata: RemoteLogMetadataManager, memory: MemoryReads) -> None:
         self._metadata = metadata
         self._memory = memory
         self._scans: OrderedDict[tuple[int, int, bool], Scan] = OrderedDict()

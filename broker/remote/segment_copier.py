@@ -12,14 +12,14 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
 from ottla.broker.remote.lineage import epoch_checkpoint, epochs_between, highest_remote_offset
 from ottla.broker.remote.statistics import PartitionProgress, RemoteStatistics
 from ottla.broker.runtime.tasks import WorkerPoolClosed
 from ottla.storage.errors import CorruptIndex
-from ottla.storage.remote.metadata_records import RemoteLogMetadata, RemoteLogSegmentMetadataUpdate
+from ottla.storage.remote.metadata_records import RemoteLogSegmentMetadataUpdate
 from ottla.storage.remote.remote_storage import RemoteStorageError
 from ottla.storage.remote.segments import (
     LogSegmentData,
@@ -31,7 +31,7 @@ from ottla.storage.remote.segments import (
 
 if TYPE_CHECKING:
     from ottla.broker.quotas.replication_quotas import ReplicationQuota
-    from ottla.broker.remote.metadata_cache import RemoteLogMetadataCache
+    from ottla.broker.remote.metadata_manager import RemoteLogMetadataManager
     from ottla.broker.runtime.tasks import WorkerPool
     from ottla.storage.log.log import Log
     from ottla.storage.log.segment import Segment
@@ -47,27 +47,13 @@ _DELETE_STARTED = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
 _DELETE_FINISHED = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
 
 
-class Metadata(Protocol):
-    """`RemoteLogMetadataManager`, as far as it is used here."""
-
-    def cache(self, partition: TopicIdPartition) -> RemoteLogMetadataCache: ...
-
-    async def store(self, metadata: RemoteLogMetadata) -> None: ...
-
-    async def catch_up(self, partition: TopicIdPartition) -> None: ...
-
-    def copied_segments(self, limit: int) -> list[RemoteLogSegmentMetadata]: ...
-
-    async def is_unused(self) -> bool: ...
-
-
 class RemoteSegments:
     """The remote storage and the metadata of what is in it. Loop only."""
 
     def __init__(
         self,
         storage: RemoteStorage,
-        metadata: Metadata,
+        metadata: RemoteLogMetadataManager,
         workers: WorkerPool,
         broker_id: int,
         now_ms: Callable[[], int],
@@ -160,7 +146,7 @@ class SegmentCopier:
         offsets.highest_remote_offset = copied
         progress, count = self._progress, 0
         progress.copy_lag_bytes, progress.copy_lag_segments = copy_lag(log, copied)
-        while self.stopped is None and is_leader() and not log.is_closed:
+        while self.stopped is None and is_leader() and not log.local.closed:
             if not log.config.copies_to_remote:
                 break
             if self._quota.is_exceeded(self._remote.now_ms()):
@@ -171,7 +157,7 @@ class SegmentCopier:
             segment, end_offset = found
             await self._flush(log, end_offset)
             await self._remote.prove_store()
-            if not is_leader() or log.is_closed:
+            if not is_leader() or log.local.closed:
                 break
             await self._copy(log, segment, end_offset)
             count += 1
@@ -185,10 +171,10 @@ class SegmentCopier:
         leader would copy other records at the same offsets."""
         if log.recovery_point >= end_offset:
             return
-        flush = log.begin_flush()
+        flush = log.flusher.begin_flush()
         if flush is not None:
             await self._remote.workers.run(flush.run)
-            log.finish_flush(flush, self._remote.now_ms())
+            log.flusher.finish_flush(flush, self._remote.now_ms())
 
     async def _copy(self, log: Log, segment: Segment, end_offset: int) -> None:
         remote, truncations = self._remote, log.truncations
@@ -243,8 +229,10 @@ class SegmentCopier:
         except (RemoteStorageError, OSError, WorkerPoolClosed) as error:
             logger.warning(
                 "%s-%d: Cannot delete segment %s after its copy failed, expiration retries: %s",
-                *(self._partition.topic, self._partition.partition),
-                *(metadata.segment_id.id, error),
+                self._partition.topic,
+                self._partition.partition,
+                metadata.segment_id.id,
+                error,
             )
 
     def _describe(

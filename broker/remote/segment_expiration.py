@@ -7,7 +7,6 @@ its log start offset.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from time import monotonic
@@ -15,10 +14,12 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.remote.lineage import highest_remote_offset, is_complete, is_of_history
 from ottla.broker.remote.statistics import PartitionProgress
+from ottla.protocol.steps import over
 from ottla.storage.remote.metadata_records import (
     RemotePartitionDeleteMetadata,
     RemotePartitionDeleteState,
 )
+from ottla.storage.remote.object_store import StoreNotProvenError
 from ottla.storage.remote.remote_storage import RemoteStorageError
 from ottla.storage.remote.segments import (
     RemoteLogSegmentId,
@@ -26,7 +27,6 @@ from ottla.storage.remote.segments import (
     RemoteLogSegmentState,
     TopicIdPartition,
 )
-from ottla.storage.remote.store_identity import StoreNotProvenError
 
 if TYPE_CHECKING:
     from ottla.broker.remote.segment_copier import RemoteSegments
@@ -40,8 +40,6 @@ _DELETE_STARTED = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
 #: A copy that another broker began this long ago has ended: the deadlines of a remote storage are
 #: minutes. Its COPY_SEGMENT_FINISHED would be ignored.
 ABANDONED_COPY_MS = 3_600_000
-#: About 2 ms.
-_SEGMENTS_PER_SLICE = 500
 
 
 class SegmentExpiration:
@@ -73,7 +71,7 @@ class SegmentExpiration:
         history = await _of_history(segments, log)
         # A leader does not truncate: it was follower in between, and runs again.
         is_outdated = log.truncations != truncations
-        if is_outdated or not is_leader() or log.is_closed:
+        if is_outdated or not is_leader() or log.local.closed:
             return 0
         progress = self._progress
         progress.metadata_count = len(segments)
@@ -84,7 +82,7 @@ class SegmentExpiration:
         progress.delete_lag_bytes = sum(each.size_bytes for each in expired)
         if not segments:
             return 0
-        log.delete_records_before(min(log_start_offset, log.high_watermark))
+        log.truncator.delete_records_before(min(log_start_offset, log.high_watermark))
         if expired and log.offsets.durable_log_start < log.log_start_offset:
             # On disk before the objects go: after a crash the log would begin at offsets that are
             # nowhere.
@@ -175,7 +173,9 @@ class SegmentExpiration:
             logger.warning(
                 "%s: %d remote segments up to offset %d have leader epochs before the first one of"
                 " the log, and are not read. They are kept until their retention is over",
-                *(log.name, len(kept), max(each.end_offset for each in kept)),
+                log.name,
+                len(kept),
+                max(each.end_offset for each in kept),
             )
         self._kept = len(kept)
         return found
@@ -198,8 +198,10 @@ class SegmentExpiration:
                 if failed == 1:  # the others fail for the same reason
                     logger.warning(
                         "%s-%d: Cannot delete remote segment %s, retrying in the next run: %s",
-                        *(self._partition.topic, self._partition.partition),
-                        *(each.segment_id.id, error),
+                        self._partition.topic,
+                        self._partition.partition,
+                        each.segment_id.id,
+                        error,
                     )
                 if isinstance(error, StoreNotProvenError):
                     break
@@ -212,7 +214,9 @@ class SegmentExpiration:
         if deleted:
             logger.info(
                 "%s-%d: Deleted %d remote segments",
-                *(self._partition.topic, self._partition.partition, deleted),
+                self._partition.topic,
+                self._partition.partition,
+                deleted,
             )
         return deleted
 
@@ -220,14 +224,12 @@ class SegmentExpiration:
 async def _of_history(
     segments: list[RemoteLogSegmentMetadata], log: Log
 ) -> set[RemoteLogSegmentId]:
-    """Those of the history of the log, in slices: a partition may have ten thousand segments."""
+    """Return the segments that belong to the history of the log, of ten thousand perhaps."""
     epochs, end = log.leader_epochs.entries, log.log_end_offset
     found = set()
-    for number, each in enumerate(segments, 1):
+    async for each in over(segments):
         if is_of_history(each, epochs, end):
             found.add(each.segment_id)
-        if number % _SEGMENTS_PER_SLICE == 0:
-            await asyncio.sleep(0)
     return found
 
 

@@ -3,13 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
-from ottla.broker.remote.metadata_settings import RemoteLogMetadataSettings
+from ottla.broker.config.errors import ConfigError
 
 if TYPE_CHECKING:
-    from ottla.broker.config.remote_log import RemoteLogConfig
+    from ottla.broker.config.broker_config import BrokerConfig
+
+
+_PREFIX = "remote.log.metadata."
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteLogMetadataSettings:
+    """Kafka's defaults."""
+
+    topic_replication_factor: int = 3
+    topic_num_partitions: int = 50
+    #: -1: unlimited. Metadata that expires makes its segments unreachable, so it is recommended to
+    #: be longer than the retention of every topic.
+    topic_retention_ms: int = -1
+    #: How long a writer waits until this broker has read the record back.
+    consume_wait_ms: int = 120_000
+    initialization_retry_max_timeout_ms: int = 120_000
+    initialization_retry_interval_ms: int = 100
+
+    @classmethod
+    def parse(cls, settings: Mapping[str, str]) -> RemoteLogMetadataSettings:
+        """From settings without the prefix `rlmm.config.`; unknown ones are ignored, as in Kafka.
+
+        Raises ConfigError.
+        """
+        values: dict[str, int] = {}
+        for each in fields(cls):
+            name = _PREFIX + each.name.replace("_", ".")
+            text = settings.get(name)
+            if text is None:
+                continue
+            try:
+                value = int(text)
+            except ValueError:
+                raise ConfigError(f"{name}={text!r} is not a number") from None
+            lowest = 1 if each.name in ("topic_replication_factor", "topic_num_partitions") else 0
+            is_retention = each.name == "topic_retention_ms"
+            if value < lowest and not (is_retention and value == -1):
+                raise ConfigError(f"{name}={value} is lower than {lowest}")
+            if is_retention and value == 0:
+                raise ConfigError(f"{name}=0 would delete the metadata: use -1 or a positive value")
+            values[each.name] = value
+        return cls(**values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +76,7 @@ class RemoteLogSettings:
     store: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, config: RemoteLogConfig) -> RemoteLogSettings:
+    def parse(cls, config: BrokerConfig) -> RemoteLogSettings:
         """Raises ConfigError for a setting `rlmm.config.*`; the store checks its own ones."""
         threads = config.remote_log_manager_thread_pool_size
         copiers = config.remote_log_manager_copier_thread_pool_size

@@ -14,7 +14,7 @@ batches of a client stay in order.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ottla.broker.runtime.countdown import countdown
 from ottla.broker.runtime.tasks import WorkerPool, WorkerPoolClosed, spawn
@@ -24,7 +24,7 @@ from ottla.storage.producer.producer_entry import AppendOrigin
 from ottla.storage.records.validation import ValidatedRecords, validate_records
 
 if TYPE_CHECKING:
-    from ottla.broker.replication.partition import Partition
+    from ottla.broker.replication.replica_manager import ReplicaManager
     from ottla.storage.producer.verification import Verification
 
 # One partition of a produce request: topic, index, what to append, and the response to fill.
@@ -35,27 +35,6 @@ ProduceEntry = tuple[str, int, bytearray | memoryview, PartitionProduceResponse]
 _THREADS = 2
 # How often an append is validated again because the topic's settings changed meanwhile.
 _ATTEMPTS = 10
-
-
-class RecordAppender(Protocol):
-    """What `DeferredValidation` needs of the `ReplicaManager`; see the methods there."""
-
-    def partition(self, topic: str, index: int) -> Partition: ...
-
-    def append_records(
-        self,
-        required_acks: int,
-        timeout_ms: int,
-        entries: Sequence[ProduceEntry],
-        callback: Callable[[], None],
-        *,
-        guards: Mapping[tuple[str, int], Verification] | None = None,
-        validated: ValidatedRecords | None = None,
-    ) -> None: ...
-
-    def append_failed(
-        self, topic: str, index: int, error: Exception, response: PartitionProduceResponse
-    ) -> None: ...
 
 
 class DeferredValidation:
@@ -72,7 +51,7 @@ class DeferredValidation:
 
     def start(
         self,
-        appender: RecordAppender,
+        appender: ReplicaManager,
         required_acks: int,
         timeout_ms: int,
         entries: Sequence[ProduceEntry],
@@ -107,7 +86,7 @@ class DeferredValidation:
         spawn(run(), name="validate-records")
         return completed
 
-    async def _validate(self, appender: RecordAppender, entry: ProduceEntry) -> ValidatedRecords:
+    async def _validate(self, appender: ReplicaManager, entry: ProduceEntry) -> ValidatedRecords:
         topic, index, records, _ = entry
         self.total += 1
         for _ in range(_ATTEMPTS):

@@ -14,7 +14,7 @@ from ottla.broker.purgatory.purgatory import Purgatory
 from ottla.broker.remote.remote_log_reader import ReadParams, TooManyReadsError
 from ottla.broker.replication.delayed_fetch import read_bound
 from ottla.broker.replication.partition import READ_COMMITTED
-from ottla.broker.requests.error_map import error_code
+from ottla.broker.requests.error_responses import error_code
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.fetch import AbortedTransaction
 from ottla.storage.errors import CorruptFile
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         RemoteReadTask,
     )
     from ottla.broker.replication.delayed_fetch import FetchParams
-    from ottla.broker.replication.fetch_sessions import FetchItem, FetchPosition, FetchResult
+    from ottla.broker.replication.fetch_sessions import FetchItem
     from ottla.broker.replication.partition import Partition
     from ottla.broker.runtime.timer import DelayQueue
     from ottla.protocol.messages.fetch import PartitionData
@@ -138,20 +138,21 @@ class RemoteFetches:
         """
         if self.reader.is_throttled():
             return None
-        topic, _, position = item
-        partition = self._partition_of((topic, position.partition))
+        topic = item.topic
+        partition = self._partition_of(item.key)
         assert topic is not None
         assert partition is not None
         assert partition.log is not None
         read_params = ReadParams(
-            position.fetch_offset,
+            item.fetch_offset,
             max_bytes,
             read_bound(partition.log, params.isolation),
             is_first and not params.hard_limit,
             params.isolation == READ_COMMITTED,
         )
-        key = (topic, position.partition)
-        return RemoteStorageFetch(key, partition.log, data, read_params, params.leader_only)
+        return RemoteStorageFetch(
+            (topic, item.partition), partition.log, data, read_params, params.leader_only
+        )
 
     @staticmethod
     def tell_follower(data: PartitionData) -> None:
@@ -159,28 +160,22 @@ class RemoteFetches:
         data.error_code = ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE
         data.last_stable_offset = -1
 
-    def start(
-        self,
-        fetch: RemoteStorageFetch,
-        results: list[FetchResult],
-        callback: Callable[[list[FetchResult]], None],
-    ) -> None:
-        """Reads what `moved` returned, and calls back with `results` when it is in there: now, if
-        the read needs no thread."""
+    def start(self, fetch: RemoteStorageFetch, callback: Callable[[], None]) -> None:
+        """Read what `moved` returned, and call back when its response has it: now, if the read
+        needs no thread."""
         found = self.reader.read_in_memory(fetch.log, fetch.read_params)
         if found is not None:
             _fill(fetch.data, found)
-            callback(results)
+            callback()
             return
         try:
             read = self.reader.read(fetch.log, fetch.read_params)
         except TooManyReadsError as error:
             _set_error(fetch.data, error)
-            callback(results)
+            callback()
             return
         operation = DelayedRemoteFetch(
-            *(self._max_wait_ms(), fetch, read, self._partition_of),
-            lambda: callback(results),
+            self._max_wait_ms(), fetch, read, self._partition_of, callback
         )
         if not self.purgatory.try_complete_else_watch(operation, [fetch.key]):
             read.when_done(operation.try_complete)
@@ -199,13 +194,13 @@ class RemoteFetches:
 
     def local_items(self, items: list[FetchItem]) -> list[FetchItem]:
         """The items that wait for appends: a throttled read of remote storage does not."""
-        return [item for item in items if not self._is_remote(item[0], item[2])]
+        return [item for item in items if not self._is_remote(item)]
 
-    def _is_remote(self, topic: str | None, position: FetchPosition) -> bool:
-        partition = self._partition_of((topic, position.partition))
+    def _is_remote(self, item: FetchItem) -> bool:
+        partition = self._partition_of(item.key)
         log = None if partition is None else partition.log
         return log is not None and (
-            log.log_start_offset <= position.fetch_offset < log.local_log_start_offset
+            log.log_start_offset <= item.fetch_offset < log.local_log_start_offset
         )
 
 

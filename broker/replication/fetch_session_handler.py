@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from ottla.protocol.steps import Steps
 from ottla.protocol.topics import TopicPartition
 
 _NO_SESSION = 0
@@ -52,10 +53,11 @@ class FetchSessionHandler:
         request: FetchRequest,
         fetch_states: dict[TopicPartition, PartitionFetchState],
         ids: bool,
-    ) -> None:
-        """Adds to `request` what changed since the last one, with topic ids or names.
+    ) -> Steps[None]:
+        """Add to `request` what changed since the last one, with topic ids or names.
 
-        Keeps `fetch_states`, which must not change any more.
+        Keeps `fetch_states`, which must not change any more. May pause between two partitions that
+        changed; only the fetcher's own task changes the session.
         """
         if ids != self._uses_topic_ids:
             # A topic without id has come or gone, and a session has either ids or names.
@@ -106,6 +108,7 @@ class FetchSessionHandler:
                     partition_max_bytes=self._max_bytes,
                 )
             )
+            yield
         request.topics = list(topics.values())
         self._known = fetch_states
 

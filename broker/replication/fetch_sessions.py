@@ -14,20 +14,16 @@ requests.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
+from collections.abc import Callable
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
-from ottla.protocol.steps import Steps, run_at_once
+from ottla.protocol.steps import Steps
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 _EPOCH_LIMIT = 0x7FFFFFFF
-
-# Of a new session; one takes 2 us.
-_PARTITIONS_PER_STEP = 64
 
 # A session that was not used for this long may be evicted; as in Kafka, not configurable.
 EVICTION_MS = 120_000
@@ -38,33 +34,27 @@ def next_epoch(epoch: int) -> int:
     return 1 if epoch >= _EPOCH_LIMIT else epoch + 1
 
 
-class FetchPosition(Protocol):
-    """The fetch position of a partition: a FetchPartition, or a cached SessionPartition."""
-
-    partition: int
-    current_leader_epoch: int
-    fetch_offset: int
-    last_fetched_epoch: int
-    log_start_offset: int
-    partition_max_bytes: int
-
-
-# A partition to read: the topic's name (None when the id is unknown), its id, the position.
-FetchItem = tuple[str | None, bytes, FetchPosition]
-FetchResult = tuple[str | None, bytes, PartitionData]
+#: A topic's name (None if no topic has the id) and the index of a partition.
+PartitionKey = tuple[str | None, int]
+# The key in a session: with the topic's id where requests have ids.
+SessionKey = tuple[str | bytes | None, int]
+FetchResult = tuple["FetchItem", PartitionData]
+#: (error code, session id, results) of a response.
+Finished = tuple[int, int, list[FetchResult]]
 NamesById = dict[bytes, str]
 
 
-class SessionPartition:
-    """A partition in a session: the last request and the last response for it.
+class FetchItem:
+    """A partition of a fetch: where it is read, and the last response of its session for it.
 
-    Mirrors Kafka's `CachedPartition`.
+    Mirrors Kafka's `CachedPartition`; a request without a session has items as well.
     """
 
     __slots__ = (
         "current_leader_epoch",
         "fetch_offset",
         "is_settled",
+        "key",
         "last_fetched_epoch",
         "log_start_offset",
         "partition",
@@ -76,34 +66,45 @@ class SessionPartition:
         "topic_id",
     )
 
-    def __init__(self, topic: str | None, topic_id: bytes, position: FetchPosition) -> None:
+    def __init__(self, topic: str | None, topic_id: bytes, position: FetchPartition) -> None:
+        """`topic` is None if the request has an id that no topic has."""
         self.topic = topic
         self.topic_id = topic_id
         self.partition = position.partition
+        #: Of the partition in the replica manager.
+        self.key: PartitionKey = (topic, position.partition)
+        self.partition_max_bytes = position.partition_max_bytes
+        self.fetch_offset = position.fetch_offset
+        self.log_start_offset = position.log_start_offset
         self.current_leader_epoch = position.current_leader_epoch
-        self._forget_returned()
-        self.update(position)
+        self.last_fetched_epoch = position.last_fetched_epoch
+        #: Whether the last response for this position had no records and no error.
+        self.is_settled = False
+        self.returned_high_watermark = -1
+        self.returned_last_stable_offset = -1
+        self.returned_log_start_offset = -1
 
-    def update(self, position: FetchPosition) -> None:
-        """Sets the fetch position of the newest request."""
-        #: The last response for this position had no records and no error.
+    def name(self, topic: str) -> None:
+        """Set the name of a topic that was created after the first request for it."""
+        self.topic = topic
+        self.key = (topic, self.partition)
+
+    def update(self, position: FetchPartition | FetchItem) -> None:
+        """Set the fetch position of the newest request."""
         self.is_settled = False
         if position.current_leader_epoch != self.current_leader_epoch:
             # A follower that learns of a leader epoch ignores the response to its fetch of before.
-            self._forget_returned()
+            self.returned_high_watermark = -1
+            self.returned_last_stable_offset = -1
+            self.returned_log_start_offset = -1
         self.partition_max_bytes = position.partition_max_bytes
         self.fetch_offset = position.fetch_offset
         self.log_start_offset = position.log_start_offset
         self.current_leader_epoch = position.current_leader_epoch
         self.last_fetched_epoch = position.last_fetched_epoch
 
-    def _forget_returned(self) -> None:
-        self.returned_high_watermark = -1
-        self.returned_last_stable_offset = -1
-        self.returned_log_start_offset = -1
-
     def update_returned(self, data: PartitionData) -> bool:
-        """Stores the offsets of a response; returns whether it has to include the partition."""
+        """Store the offsets of a response; return whether it has to include the partition."""
         changed = (
             bool(data.records)
             or data.error_code != ErrorCode.NONE
@@ -135,6 +136,7 @@ class FetchSession:
         "partitions",
         "privileged",
         "session_id",
+        "unnamed",
         "used_ms",
         "uses_topic_ids",
     )
@@ -146,9 +148,11 @@ class FetchSession:
         self.created_ms = now
         self.used_ms = now
         self.epoch = 1
-        self.partitions: dict[tuple[str | bytes | None, int], SessionPartition] = {}
-        #: What the requests read, as long as `partitions` stays as it is.
+        self.partitions: dict[SessionKey, FetchItem] = {}
+        #: The values of `partitions`, as long as these stay as they are.
         self.items: list[FetchItem] | None = None
+        #: Those with the id of an unknown topic, which may be created later.
+        self.unnamed: dict[SessionKey, FetchItem] = {}
         #: The topics of the metadata cache that have all of them.
         self.known_in: object = None
 
@@ -225,30 +229,20 @@ class FetchContext:
     #: Whether the response has each partition, also those without news.
     sends_all = True
 
-    def __init__(self, items: Iterable[FetchItem]) -> None:
-        self._items = list(items)
+    #: The topics of the metadata cache, which never change, that have all partitions; if known.
+    known_in: object = None
 
-    def items(self) -> list[FetchItem]:
-        """The partitions to read, in the order in which they get their share of the bytes."""
-        return self._items
-
-    def is_known_in(self, topics: object) -> bool:
-        """Whether these topics of a metadata cache, which never change, have all partitions."""
-        return False
+    def __init__(self, items: list[FetchItem]) -> None:
+        #: The partitions to read, in the order in which they get their share of the bytes.
+        self.items = items
 
     def set_known_in(self, topics: object) -> None:
-        """They have all partitions."""
+        """These topics have all partitions."""
 
-    def finish(self, results: list[FetchResult]) -> tuple[int, int, list[FetchResult]]:
-        """(error code, session id, results) for the response."""
+    def finish(self, results: list[FetchResult]) -> Steps[Finished]:
+        """Return what is sent. May pause between two results."""
+        yield from ()
         return ErrorCode.NONE, NO_SESSION, results
-
-    def finish_in_steps(
-        self, results: list[FetchResult]
-    ) -> Steps[tuple[int, int, list[FetchResult]]]:
-        """As `finish`."""
-        yield
-        return self.finish(results)
 
     def throttled(self) -> tuple[int, int]:
         """(error code, session id) of the empty response to a throttled client."""
@@ -259,10 +253,11 @@ class SessionErrorContext(FetchContext):
     """A request with an unknown session id or a wrong epoch: nothing is read."""
 
     def __init__(self, error_code: int) -> None:
-        super().__init__(())
+        super().__init__([])
         self.error_code = error_code
 
-    def finish(self, results: list[FetchResult]) -> tuple[int, int, list[FetchResult]]:
+    def finish(self, results: list[FetchResult]) -> Steps[Finished]:
+        yield from ()
         return self.error_code, NO_SESSION, []
 
     def throttled(self) -> tuple[int, int]:
@@ -273,31 +268,20 @@ class FullFetchContext(FetchContext):
     """A full request; the response opens a session if the cache has room then."""
 
     def __init__(
-        self, items: Iterable[FetchItem], open_session: Callable[[int], FetchSession | None]
+        self, items: list[FetchItem], open_session: Callable[[int], FetchSession | None]
     ) -> None:
         super().__init__(items)
         self._open_session = open_session
 
-    def finish(self, results: list[FetchResult]) -> tuple[int, int, list[FetchResult]]:
-        return run_at_once(self.finish_in_steps(results))
-
-    def finish_in_steps(
-        self, results: list[FetchResult]
-    ) -> Steps[tuple[int, int, list[FetchResult]]]:
+    def finish(self, results: list[FetchResult]) -> Steps[Finished]:
         session = self._open_session(len(results))
         if session is None:
             return ErrorCode.NONE, NO_SESSION, results
-        requested = {
-            _key(session.uses_topic_ids, topic, topic_id, position.partition): position
-            for topic, topic_id, position in self._items
-        }
-        for number, (topic, topic_id, data) in enumerate(results, 1):
-            if number % _PARTITIONS_PER_STEP == 0:
-                yield
-            key = _key(session.uses_topic_ids, topic, topic_id, data.partition_index)
-            partition = SessionPartition(topic, topic_id, requested[key])
-            partition.update_returned(data)
-            session.partitions[key] = partition
+        # No other request can name the session before its id is sent.
+        for item, data in results:
+            item.update_returned(data)
+            _add(session, item)
+            yield
         return ErrorCode.NONE, session.session_id, results
 
 
@@ -306,53 +290,43 @@ class IncrementalFetchContext(FetchContext):
 
     sends_all = False
 
-    def __init__(self, session: FetchSession, expected_epoch: int, names: NamesById) -> None:
-        super().__init__(())
+    def __init__(self, session: FetchSession, names: NamesById) -> None:
+        for key, item in list(session.unnamed.items()):
+            name = names.get(item.topic_id)
+            if name is not None:
+                item.name(name)
+                del session.unnamed[key]
+        if session.items is None:
+            session.items = list(session.partitions.values())
+        super().__init__(session.items)
+        self.known_in = session.known_in
         self._session = session
-        self._expected_epoch = expected_epoch
-        self._names = names
-
-    def items(self) -> list[FetchItem]:
-        session = self._session
-        if session.items is not None:
-            return session.items
-        found: list[FetchItem] = []
-        all_named = True
-        for partition in session.partitions.values():
-            if partition.topic is None:
-                # The topic may have been created since the first request for it.
-                partition.topic = self._names.get(partition.topic_id)
-                all_named &= partition.topic is not None
-            found.append((partition.topic, partition.topic_id, partition))
-        if all_named:
-            session.items = found
-        return found
-
-    def is_known_in(self, topics: object) -> bool:
-        return self._session.known_in is topics
+        self._expected_epoch = session.epoch
 
     def set_known_in(self, topics: object) -> None:
         self._session.known_in = topics
 
-    def finish(self, results: list[FetchResult]) -> tuple[int, int, list[FetchResult]]:
+    def finish(self, results: list[FetchResult]) -> Steps[Finished]:
         session = self._session
+        partitions = session.partitions
+        changed: list[FetchResult] = []
+        for number, result in enumerate(results):
+            if number:
+                yield
+            if session.epoch != self._expected_epoch:
+                break
+            item, data = result
+            key = _key(session.uses_topic_ids, item)
+            if partitions.get(key) is item and item.update_returned(data):
+                changed.append(result)
+                if data.records:
+                    # A partition with records is read last next time, so that none starves.
+                    del partitions[key]
+                    partitions[key] = item
+                    session.items = None
         if session.epoch != self._expected_epoch:
             # Another request of this session arrived while this one was handled.
             return ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.session_id, []
-        partitions = session.partitions
-        changed: list[FetchResult] = []
-        for result in results:
-            topic, topic_id, data = result
-            key = _key(session.uses_topic_ids, topic, topic_id, data.partition_index)
-            partition = partitions.get(key)
-            if partition is None or not partition.update_returned(data):
-                continue
-            changed.append(result)
-            if data.records:
-                # A partition with records is read last next time, so that none starves.
-                del partitions[key]
-                partitions[key] = partition
-                session.items = None
         return ErrorCode.NONE, session.session_id, changed
 
     def throttled(self) -> tuple[int, int]:
@@ -371,20 +345,25 @@ class FetchSessions:
 
     def context(
         self, request: FetchRequest, version: int, names: NamesById, is_follower: bool
-    ) -> FetchContext:
-        """The context of a request; `names` resolves topic ids (version 13 and up)."""
+    ) -> Steps[FetchContext]:
+        """Return the context of a request; `names` resolves topic ids (version 13 and up).
+
+        May pause between two partitions of the request. Its session has the next epoch by then, so
+        that a second request with the same epoch is refused.
+        """
         cache = self.cache
         uses_topic_ids = version >= 13
         epoch = request.session_epoch
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if request.session_id != NO_SESSION:
                 cache.remove(request.session_id)
-            items = _requested(request, uses_topic_ids, names)
+            items = yield from _requested(request, uses_topic_ids, names)
             if epoch == FINAL_EPOCH:
-                return FetchContext(items)
+                return FetchContext(list(items.values()))
             now_ms = self._now_ms
             return FullFetchContext(
-                items, lambda size: cache.create(is_follower, size, uses_topic_ids, now_ms())
+                list(items.values()),
+                lambda size: cache.create(is_follower, size, uses_topic_ids, now_ms()),
             )
         session = cache.get(request.session_id)
         if session is None:
@@ -393,46 +372,52 @@ class FetchSessions:
             return SessionErrorContext(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != uses_topic_ids:
             return SessionErrorContext(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        _apply_changes(session, request, names)
+        session.epoch = next_epoch(epoch)
+        cache.touch(session, self._now_ms())
+        items = yield from _requested(request, uses_topic_ids, names)
+        for key, item in items.items():
+            known = session.partitions.get(key)
+            if known is None:
+                _add(session, item)
+            else:
+                known.update(item)
+            yield
+        for forgotten in request.forgotten_topics_data:
+            topic = forgotten.topic_id if uses_topic_ids else forgotten.topic
+            for index in forgotten.partitions:
+                session.partitions.pop((topic, index), None)
+                session.unnamed.pop((topic, index), None)
+                session.items = None
+                yield
         if not session.partitions:
             cache.remove(session.session_id)
-            return FetchContext(_requested(request, uses_topic_ids, names))
-        cache.touch(session, self._now_ms())
-        session.epoch = next_epoch(session.epoch)
-        return IncrementalFetchContext(session, session.epoch, names)
+            return FetchContext(list(items.values()))
+        return IncrementalFetchContext(session, names)
 
 
-def _apply_changes(session: FetchSession, request: FetchRequest, names: NamesById) -> None:
-    by_id = session.uses_topic_ids
-    partitions = session.partitions
-    for topic, topic_id, position in _requested(request, by_id, names):
-        key = _key(by_id, topic, topic_id, position.partition)
-        known = partitions.get(key)
-        if known is None:
-            partitions[key] = SessionPartition(topic, topic_id, position)
-            session.items = session.known_in = None
-        else:
-            known.update(position)
-    for forgotten in request.forgotten_topics_data:
-        name = names.get(forgotten.topic_id) if by_id else forgotten.topic
-        for index in forgotten.partitions:
-            partitions.pop(_key(by_id, name, forgotten.topic_id, index), None)
-            session.items = None
+def _key(by_id: bool, item: FetchItem) -> SessionKey:
+    return (item.topic_id, item.partition) if by_id else item.key
 
 
-def _key(
-    by_id: bool, topic: str | None, topic_id: bytes, partition: int
-) -> tuple[str | bytes | None, int]:
-    return (topic_id if by_id else topic, partition)
+def _add(session: FetchSession, item: FetchItem) -> None:
+    key = _key(session.uses_topic_ids, item)
+    session.partitions[key] = item
+    if item.topic is None:
+        session.unnamed[key] = item
+    session.items = session.known_in = None
 
 
-def _requested(request: FetchRequest, by_id: bool, names: NamesById) -> Iterator[FetchItem]:
+def _requested(
+    request: FetchRequest, by_id: bool, names: NamesById
+) -> Steps[dict[SessionKey, FetchItem]]:
     """The partitions of a request; if one is listed twice the last one counts, as in Kafka."""
-    positions: dict[tuple[str | bytes | None, int], FetchItem] = {}
+    items: dict[SessionKey, FetchItem] = {}
     for topic in request.topics:
-        name = names.get(topic.topic_id) if by_id else topic.topic
-        position: FetchPartition
+        topic_id = topic.topic_id
+        name = names.get(topic_id) if by_id else topic.topic
         for position in topic.partitions:
-            key = _key(by_id, name, topic.topic_id, position.partition)
-            positions[key] = (name, topic.topic_id, position)
-    return iter(positions.values())
+            if items:
+                yield
+            item = FetchItem(name, topic_id, position)
+            items[(topic_id, item.partition) if by_id else item.key] = item
+    return items

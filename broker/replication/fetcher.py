@@ -1,4 +1,4 @@
-"""Fetches the partitions of one leader.
+"""Fetch the partitions of one leader, and append what it sends.
 
 Mirrors Kafka's `ReplicaFetcherThread`: one task for each leader and each of `num.replica.fetchers`
 sends one Fetch request after the other for all partitions that follow the leader. The follower
@@ -14,8 +14,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
 from ottla.broker.replication.fetch_session_handler import FetchSessionHandler, PartitionFetchState
-from ottla.broker.replication.follower_append import append_from_leader, in_pieces
-from ottla.broker.replication.follower_lags import FollowerLags
 from ottla.broker.replication.follower_truncation import (
     FollowerTruncation,
     has_uncommitted_records_without_epoch,
@@ -30,21 +28,28 @@ from ottla.broker.replication.partition import Partition
 from ottla.broker.runtime.tasks import spawn
 from ottla.protocol.errors import ErrorCode, KafkaError, error_name
 from ottla.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData, ReplicaState
-from ottla.protocol.records.errors import RecordsError
+from ottla.protocol.records.batch import LOG_OVERHEAD, read_size
+from ottla.protocol.records.errors import CorruptRecordError, RecordsError
+from ottla.protocol.steps import Turn, run_in_turns
 from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import ZERO_UUID
-from ottla.storage.errors import LogDirectoryOffline, StorageError
+from ottla.storage.errors import LogDirectoryOffline, StorageError, UnexpectedAppendOffset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    import ssl
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
-    from ottla.broker.replication.fetcher_settings import FetcherSettings
+    from ottla.broker.cluster.broker_epoch import BrokerEpoch
+    from ottla.broker.config.broker_config import BrokerConfig
+    from ottla.broker.quotas.replication_quotas import ReplicationQuota
     from ottla.broker.replication.group_commit import GroupCommit
     from ottla.broker.replication.replica_manager import ReplicaManager
     from ottla.broker.replication.tier_state_machine import TieredFollowers
     from ottla.protocol.client.aio_connection import AsyncConnection
+    from ottla.protocol.client.security import Security
     from ottla.storage.log.flush import LogFlusher
     from ottla.storage.log.log import Log
+
 
 logger = logging.getLogger("ottla.replication")
 
@@ -53,10 +58,11 @@ _NEWEST_FETCH = 17
 _IDS_SINCE = 13
 _REPLICA_STATE_SINCE = 15
 
-# Of a response that are processed without a pause: an append takes about 50 us.
-_PARTITIONS_PER_TURN = 256
-# Of records, as well: 256 KB of the smallest batches take 20 ms, of usual ones 0.5 ms.
-_BYTES_PER_TURN = 256 << 10
+# Each piece is one write. The append of this many of the smallest batches takes a
+# millisecond, as does that of 1 MiB in few batches.
+_BATCHES_PER_STEP = 128
+# An offset, a size and a message of magic 0 with neither key nor value.
+_SMALLEST_BATCH_BYTES = 26
 
 # The leader has evicted the session, as it may at any time: the next request opens a new one.
 _SESSION_EVICTED = frozenset(
@@ -229,7 +235,7 @@ class Fetcher:
         epoch, end = log.leader_epochs.latest_epoch, log.log_end_offset
         earliest, _ = await self._leader.offset(key, leader_epoch, EARLIEST)
         known = await self._leader.end_offset_for_epoch(key, leader_epoch, epoch)
-        if partition.leader_epoch != leader_epoch or partition.log is not log or log.is_closed:
+        if partition.leader_epoch != leader_epoch or partition.log is not log or log.local.closed:
             return
         if earliest <= offset and known[0] == epoch >= 0 and known[1] >= end:
             logger.warning(
@@ -253,10 +259,10 @@ class Fetcher:
 
     async def _fetch_states(self) -> dict[TopicPartition, PartitionFetchState]:
         fetch_states: dict[TopicPartition, PartitionFetchState] = {}
-        known, lagging = self._session.known, self._lags.lagging
-        for count, (key, partition) in enumerate(list(self._partitions.items()), 1):
-            if count % _PARTITIONS_PER_TURN == 0:
-                await asyncio.sleep(0)
+        known, lagging, turn = self._session.known, self._lags.lagging, Turn()
+        for key, partition in list(self._partitions.items()):
+            if turn.is_over:
+                await turn.pause()
             if self._delayed_until and self._is_delayed(key):
                 continue
             if key in self._building or key in self._truncate_first:
@@ -293,9 +299,7 @@ class Fetcher:
             request.replica_state = ReplicaState(settings.broker_id, settings.broker_epoch.value)
         else:
             request.replica_id = settings.broker_id
-        self._session.fill(request, fetch_states, version >= _IDS_SINCE)
-        if len(fetch_states) > _PARTITIONS_PER_TURN:
-            await asyncio.sleep(0)
+        await run_in_turns(self._session.fill(request, fetch_states, version >= _IDS_SINCE))
         timeout_ms = settings.max_wait_ms + settings.timeout_ms
         responded = connection.request(request, timeout_ms, version=version, in_slices=True)
         response = cast("FetchResponse", await responded)
@@ -315,23 +319,23 @@ class Fetcher:
     async def _process(
         self, response: FetchResponse, fetch_states: dict[TopicPartition, PartitionFetchState]
     ) -> None:
-        count = size = 0
+        turn = Turn()
         for topic in response.responses:
             name = topic.topic or self._session.names.get(topic.topic_id, "")
             for data in topic.partitions:
-                count += 1
-                if count % _PARTITIONS_PER_TURN == 0 or size >= _BYTES_PER_TURN:
-                    size = 0
-                    await asyncio.sleep(0)
-                size += len(data.records or b"")
+                await turn.share()
                 key = TopicPartition(name, data.partition_index)
                 fetch_state = fetch_states.get(key)
                 partition = self._partitions.get(key)
                 if fetch_state is not None and partition is not None:
-                    await self._process_partition_data(partition, fetch_state, data)
+                    await self._process_partition_data(partition, fetch_state, data, turn)
 
     async def _process_partition_data(
-        self, partition: Partition, fetch_state: PartitionFetchState, data: PartitionData
+        self,
+        partition: Partition,
+        fetch_state: PartitionFetchState,
+        data: PartitionData,
+        turn: Turn,
     ) -> None:
         if not self._is_current(partition, fetch_state, fetch_state.fetch_offset):
             self._session.renew()
@@ -345,7 +349,7 @@ class Fetcher:
                         partition, diverging.epoch, diverging.end_offset
                     )
                 else:
-                    await self._append(partition, fetch_state, data)
+                    await self._append(partition, fetch_state, data, turn)
             elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 try:
                     await self._handle_out_of_range(partition, fetch_state)
@@ -419,16 +423,21 @@ class Fetcher:
         )
 
     async def _append(
-        self, partition: Partition, fetch_state: PartitionFetchState, data: PartitionData
+        self,
+        partition: Partition,
+        fetch_state: PartitionFetchState,
+        data: PartitionData,
+        turn: Turn,
     ) -> None:
+        """Append the records; other tasks may run between two pieces. What they change ends it."""
         log = partition.log
         assert log is not None
         offsets, size = log.offsets, 0
         try:
             for piece in in_pieces(cast("memoryview", data.records or b"")):
-                if size:
+                if size and turn.is_over:
                     end_offset = offsets.log_end_offset
-                    await asyncio.sleep(0)
+                    await turn.pause()
                     is_same = partition.log is log
                     if not is_same or not self._is_current(partition, fetch_state, end_offset):
                         self._session.renew()
@@ -446,7 +455,7 @@ class Fetcher:
         if (before := offsets.high_watermark) < data.high_watermark:
             offsets.update_high_watermark(min(data.high_watermark, end_offset))
         if offsets.log_start_offset < data.log_start_offset <= offsets.high_watermark:
-            log.delete_records_before(data.log_start_offset)
+            log.truncator.delete_records_before(data.log_start_offset)
         if offsets.high_watermark != before:
             # Consumers may read from followers (KIP-392).
             self._replica_manager.complete_delayed_requests(partition)
@@ -465,7 +474,7 @@ class Fetcher:
         def has_changed() -> bool:
             # The files of a deleted log may be gone, which would look like a failed disk.
             is_same = partition.leader_epoch == leader_epoch and partition.log is log
-            return not is_same or log.is_closed or self._partitions.get(key) is not partition
+            return not is_same or log.local.closed or self._partitions.get(key) is not partition
 
         latest, _ = await self._leader.offset(key, leader_epoch, LATEST)
         if has_changed():
@@ -494,14 +503,16 @@ class Fetcher:
                 extra=partition.key._asdict(),
             )
             # That the leader has none of these records is one fact, retention is the other.
-            keep = not log.is_expired(self._now_ms())
+            keep = not log.retention.is_expired(self._now_ms())
             is_prepared = await self._truncation.prepare_full_truncation(
                 partition, log, keep_committed=keep
             )
             if is_prepared and not has_changed():
                 self._truncation.truncate_fully_and_start_at(log, earliest, keep_committed=keep)
         else:
-            log.delete_records_before(min(max(earliest, log.log_start_offset), log.high_watermark))
+            log.truncator.delete_records_before(
+                min(max(earliest, log.log_start_offset), log.high_watermark)
+            )
 
     def _build_ended(self, partition: Partition, error: Exception | None) -> None:
         """`error` is one that is not expected, or of the disk."""
@@ -536,3 +547,151 @@ class Fetcher:
         if connection is not None:
             connection.close()
         self._session.reset()
+
+
+# Of a follower before its first response: it lags, by an unknown number of records.
+_UNKNOWN = 0
+
+
+class FollowerLags:
+    """The partitions that have not caught up with their leader: only these are ever delayed.
+    Loop only."""
+
+    def __init__(self, throttle: ReplicationQuota | None) -> None:
+        self._throttle = throttle
+        #: By how much the log end offset of a partition is below the leader's high watermark.
+        self.lagging: dict[TopicPartition, int] = {}
+
+    def add(self, key: TopicPartition) -> None:
+        """A partition is followed from now on. As in Kafka it lags until a response says more, so
+        that its first records wait for the quota, too."""
+        self.lagging[key] = _UNKNOWN
+
+    def remove(self, key: TopicPartition) -> None:
+        """A partition is not followed any more."""
+        self.lagging.pop(key, None)
+
+    def record(self, key: TopicPartition, size: int, lag: int) -> None:
+        """The last response had `size` bytes of records; `lag` remains after them."""
+        if lag > 0:
+            self.lagging[key] = lag
+        else:
+            self.lagging.pop(key, None)
+        throttle = self._throttle
+        if size and throttle is not None and throttle.is_throttled(*key):
+            throttle.record(size, _monotonic_ms())
+
+    @property
+    def largest(self) -> int:
+        """The largest lag of a partition at the last fetch (Kafka's MaxLag)."""
+        return max(self.lagging.values(), default=0)
+
+    def is_held_back(self, key: TopicPartition) -> bool:
+        """Whether the quota delays this partition, which is one of `lagging`."""
+        throttle = self._throttle
+        return (
+            throttle is not None
+            and throttle.is_throttled(*key)
+            and throttle.is_exceeded(_monotonic_ms())
+        )
+
+
+def _monotonic_ms() -> int:
+    return int(asyncio.get_running_loop().time() * 1000)
+
+
+class FetcherSettings:
+    """The settings of all fetchers of a broker."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        broker_id: int,
+        broker_epoch: BrokerEpoch,
+        *,
+        throttle: ReplicationQuota | None = None,
+        tls: Callable[[], ssl.SSLContext | None] | None = None,
+        security: Security | None = None,
+    ) -> None:
+        """`tls` returns how leaders are reached, when the inter-broker listener uses TLS.
+        `security`: the login of this broker, when that listener uses SASL."""
+        self.broker_id = broker_id
+        self.broker_epoch = broker_epoch
+        self.max_wait_ms = config.replica_fetch_wait_max_ms
+        self.min_bytes = config.replica_fetch_min_bytes
+        self.max_bytes = config.replica_fetch_response_max_bytes
+        self.partition_max_bytes = config.replica_fetch_max_bytes
+        self.backoff_ms = config.replica_fetch_backoff_ms
+        self.timeout_ms = config.replica_socket_timeout_ms
+        self.throttle = throttle
+        self._tls = tls
+        self._security = security
+
+    async def connect(self, host: str, port: int) -> AsyncConnection:
+        """Connects to the leader at an address."""
+        from ottla.protocol.client.aio_connection import AsyncConnection
+
+        name = f"broker-{self.broker_id}-fetcher"
+        connection = AsyncConnection(
+            host,
+            port,
+            client_id=name,
+            ssl_context=None if self._tls is None else self._tls(),
+            security=self._security,
+        )
+        await connection.connect(self.timeout_ms)
+        return connection
+
+
+def in_pieces(records: bytes | memoryview) -> Iterable[memoryview]:
+    """Divide `records`, in order, into pieces of a bounded number of batches.
+
+    Bytes that are not a batch are in the last piece, for the append to refuse.
+    """
+    view = memoryview(records)
+    if len(view) <= _BATCHES_PER_STEP * _SMALLEST_BATCH_BYTES:
+        return (view,) if view else ()
+    return _walked(view)
+
+
+def _walked(records: memoryview) -> Iterator[memoryview]:
+    begin = position = count = 0
+    while position + LOG_OVERHEAD <= len(records):
+        if count == _BATCHES_PER_STEP:
+            yield records[begin:position]
+            begin, count = position, 0
+        try:
+            position += read_size(records, position)
+        except CorruptRecordError:
+            break
+        count += 1
+    yield records[begin:]
+
+
+def append_from_leader(
+    log: Log, records: memoryview, now_ms: int, truncate_fully: Callable[[Log, int], None]
+) -> None:
+    """Append batches that the leader has at the end of `log`.
+
+    `truncate_fully` empties a log that is to start at an offset. Raises what
+    `Log.append_as_follower` raises.
+    """
+    try:
+        log.append_as_follower(records, now_ms=now_ms)
+    except UnexpectedAppendOffset as error:
+        is_empty = log.log_start_offset == log.log_end_offset
+        if not (is_empty and error.first_offset < log.log_end_offset <= error.last_offset):
+            raise
+        # The leader's log start offset is inside a batch (DeleteRecords). This log has the
+        # whole batch, too; its log start offset becomes the leader's after the append.
+        logger.info(
+            "[Partition %s-%d] Truncate fully and start at offset %d, the first offset of the "
+            "batch that contains the leader's log start offset %d",
+            log.topic,
+            log.partition,
+            error.first_offset,
+            log.log_start_offset,
+            extra={"topic": log.topic, "partition": log.partition},
+        )
+        truncate_fully(log, error.first_offset)
+        log.append_as_follower(records, now_ms=now_ms)

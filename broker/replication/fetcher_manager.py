@@ -6,8 +6,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from ottla.broker.replication.fetcher import Fetcher
-from ottla.broker.replication.fetcher_settings import FetcherSettings
+from ottla.broker.replication.fetcher import Fetcher, FetcherSettings
 from ottla.broker.replication.partition import NO_LEADER, Partition
 
 if TYPE_CHECKING:

@@ -10,13 +10,12 @@ may be the only copy (`ottla log set-aside`). Nothing is truncated while there i
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from contextlib import closing
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from ottla.broker.runtime.tasks import WorkerPoolClosed
+from ottla.protocol.steps import Turn
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -61,35 +60,45 @@ class FollowerTruncation:
         self._run = run
 
     async def truncate_to(self, partition: Partition, log: Log, offset: int) -> bool:
-        """Removes the records from `offset` on; in steps, as it takes seconds for a large segment,
+        """Remove the records from `offset` on; in turns, as it takes seconds for a large segment,
         and from the end, if there are hundreds of segments.
 
         Removes nothing more and returns False if the leader epoch or the log of `partition` changes
         meanwhile, or the log is deleted: another leader says where to truncate, or there is nothing
         to truncate. The same if the broker stops.
         """
-        offsets = log.truncation_parts(offset)
-        return await self._truncate_in_parts(partition, log, offsets, keep_committed=True)
+        offsets = log.truncator.parts(offset)
+        return await self._truncate_to_each(partition, log, offsets, keep_committed=True)
 
-    async def _truncate_in_parts(
+    async def _truncate_to_each(
         self, partition: Partition, log: Log, offsets: Iterable[int], *, keep_committed: bool
     ) -> bool:
-        leader_epoch = partition.leader_epoch
+        leader_epoch, turn = partition.leader_epoch, Turn()
+
+        def is_same() -> bool:
+            # The files of a deleted log may be gone, which would look like a failed disk.
+            return (
+                partition.leader_epoch == leader_epoch
+                and partition.log is log
+                and not log.local.closed
+            )
+
         for number, offset in enumerate(offsets):
-            steps = log.prepare_truncation(offset, keep_committed=keep_committed)
-            with closing(steps):
-                for work in chain((None,) if number else (), steps):
+            if number:
+                await turn.pause()  # the removal of segments takes milliseconds
+                if not is_same():
+                    return False
+            with closing(log.truncator.prepare(offset, keep_committed=keep_committed)) as steps:
+                for work in steps:
                     if work is None:
-                        await asyncio.sleep(0)
+                        await turn.share()
                     elif not await self._worked(work):
                         return False
-                    is_same = partition.leader_epoch == leader_epoch and partition.log is log
-                    # The files of a deleted log may be gone, which would look like a failed disk.
-                    if not is_same or log.is_closed:
+                    if not is_same():
                         return False
             # Without a record to truncate there may still be an epoch to remove: that of a former
             # leader that never appended anything in it.
-            if log.truncate_to(offset, keep_committed=keep_committed):
+            if log.truncator.truncate_to(offset, keep_committed=keep_committed):
                 self._on_truncated(log)
         return True
 
@@ -128,8 +137,8 @@ class FollowerTruncation:
     ) -> bool:
         """Leaves so few segments that a turn can remove them all. False as for `truncate_to`."""
         # Segments below the log start stay until retention runs.
-        *parts, _ = log.truncation_parts(log.segments.first.base_offset)
-        return await self._truncate_in_parts(partition, log, parts, keep_committed=keep_committed)
+        *parts, _ = log.truncator.parts(log.segments.first.base_offset)
+        return await self._truncate_to_each(partition, log, parts, keep_committed=keep_committed)
 
     def truncate_fully_and_start_at(
         self,
@@ -140,8 +149,8 @@ class FollowerTruncation:
         *,
         keep_committed: bool = True,
     ) -> None:
-        """`Log.truncate_fully_and_start_at`."""
-        log.truncate_fully_and_start_at(
+        """`LogTruncator.truncate_fully_and_start_at`."""
+        log.truncator.truncate_fully_and_start_at(
             offset, log_start_offset, state, keep_committed=keep_committed
         )
         self._on_truncated(log)

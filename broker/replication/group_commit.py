@@ -6,7 +6,7 @@ together, and sends the responses to their producers in one iteration. What is a
 during its flush is in the next one, so many producers share one sync.
 
 No client learns of a record before its flush: `Partition` keeps the high watermark at or below the
-recovery point, responses wait in the produce purgatory (`delayed_flush`), and a follower waits
+recovery point, responses wait in the produce purgatory (`delayed_writes`), and a follower waits
 before its next fetch.
 """
 

@@ -8,14 +8,12 @@ request changes nothing. Loop only.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Container, Generator, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.replication.partition import NO_LEADER, Partition
-from ottla.broker.requests.error_map import error_code
-from ottla.broker.requests.refused_requests import leader_and_isr_refused
+from ottla.broker.requests.error_responses import error_code, leader_and_isr_refused
 from ottla.controller.model import REPAIR_STEP
 from ottla.controller.tree.znodes_admin import ReplicaEpoch
 from ottla.protocol.errors import ErrorCode
@@ -36,6 +34,7 @@ from ottla.protocol.messages.update_metadata import (
     UpdateMetadataPartitionState,
     UpdateMetadataRequest,
 )
+from ottla.protocol.steps import Steps, Turn
 from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import NO_TOPIC_ID, ZERO_UUID, uuid_to_string
 from ottla.storage.errors import DiskFull, LogDirectoryOffline, ResourceExhausted
@@ -53,14 +52,23 @@ logger = logging.getLogger("ottla.replication")
 EPOCH_DURING_DELETE = -2
 _NO_EPOCH = -1
 
-# Creating the files of a partition takes a millisecond or more, and a request may have thousands of
-# partitions: after so many of them the event loop runs other tasks.
-_PARTITIONS_PER_TURN = 32
-_LOOKUPS_PER_STEP = 256  # about 0.1 ms
 
 TopicPartitionState = tuple[str, bytes, LeaderAndIsrPartitionState]
-PartitionStates = dict[Partition, LeaderAndIsrPartitionState]
 LeadershipListener = Callable[[list[Partition], list[Partition]], None]
+
+
+class _Changed:
+    """The replicas that changed since the last pause."""
+
+    __slots__ = ("following", "leading", "led", "offline")
+
+    def __init__(self) -> None:
+        self.leading: list[Partition] = []
+        #: Leaders that were leaders before, now in a higher leader epoch.
+        self.led: list[Partition] = []
+        self.following: list[Partition] = []
+        #: The failed log directories of replicas that could not start.
+        self.offline: dict[TopicPartition, str] = {}
 
 
 class Fetchers(Protocol):
@@ -194,51 +202,77 @@ class LeaderAndIsrApplier:
         codes: dict[TopicPartition, int],
         following: list[Partition],
     ) -> bool:
-        """Fills `codes` and `following`; True when the controller epoch is stale."""
-        for start in range(0, max(len(states), 1), _PARTITIONS_PER_TURN):
-            if start:
-                await asyncio.sleep(0)
-            if request.controller_epoch < self.controller_epoch:
-                logger.warning(
-                    "Ignoring LeaderAndIsr request from controller %d: stale controller epoch %d, "
-                    "current %d",
-                    request.controller_id,
-                    request.controller_epoch,
-                    self.controller_epoch,
-                )
-                return True
-            self.controller_epoch = request.controller_epoch
-            following += self._apply_states(states[start : start + _PARTITIONS_PER_TURN], codes)
+        """Fill `codes` and `following`; return True when the controller epoch is stale.
+
+        Other tasks run between two partitions, once what has changed so far is announced: requests
+        on the old state are completed, and coordinators know of their partitions.
+        """
+        if self._is_stale(request, "LeaderAndIsr"):
+            return True
+        turn, changed = Turn(), _Changed()
+        for number, (topic, topic_id, state) in enumerate(states):
+            if number and turn.is_over:
+                following += self._announce(changed)
+                await turn.pause()
+                changed = _Changed()
+                if self._is_stale(request, "LeaderAndIsr"):
+                    return True
+            self._apply_state(topic, topic_id, state, codes, changed)
+        following += self._announce(changed)
         return False
 
-    def _apply_states(
-        self, states: list[TopicPartitionState], codes: dict[TopicPartition, int]
-    ) -> list[Partition]:
-        """Fills `codes`; returns the partitions that became followers."""
-        ids = {topic: topic_id for topic, topic_id, _ in states}
-        leaders: PartitionStates = {}
-        followers: PartitionStates = {}
-        own = self._replica_manager.context.broker_id
-        for topic, topic_id, state in states:
-            key = TopicPartition(topic, state.partition_index)
-            partition = self._get_or_create_partition(key)
-            code = self._check(partition, topic_id, state)
-            codes[key] = code
-            if code in (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.FENCED_LEADER_EPOCH):
-                _log_stale_leader_epoch(partition, state)
-            if code == ErrorCode.NONE and state.leader_epoch > partition.leader_epoch:
-                (leaders if state.leader == own else followers)[partition] = state
-            elif partition.log is None and partition.leader_epoch < 0:
-                self._replica_manager.remove_partition(key)
-        led_before = {partition for partition in leaders if partition.is_leader}
-        led = self._make(leaders, ids, codes, Partition.make_leader)
-        following = self._make(followers, ids, codes, Partition.make_follower)
-        self.fetchers.remove_fetcher_for_partitions([*led, *following])
-        for partition in (*led, *following):
+    def _is_stale(self, request: LeaderAndIsrRequest | StopReplicaRequest, name: str) -> bool:
+        """Whether another controller was elected since; notes the epoch otherwise."""
+        if request.controller_epoch < self.controller_epoch:
+            logger.warning(
+                "Ignoring %s request from controller %d: stale controller epoch %d, current %d",
+                name,
+                request.controller_id,
+                request.controller_epoch,
+                self.controller_epoch,
+            )
+            return True
+        self.controller_epoch = request.controller_epoch
+        return False
+
+    def _apply_state(
+        self,
+        topic: str,
+        topic_id: bytes,
+        state: LeaderAndIsrPartitionState,
+        codes: dict[TopicPartition, int],
+        changed: _Changed,
+    ) -> None:
+        key = TopicPartition(topic, state.partition_index)
+        partition = self._get_or_create_partition(key)
+        code = codes[key] = self._check(partition, topic_id, state)
+        if code in (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.FENCED_LEADER_EPOCH):
+            _log_stale_leader_epoch(partition, state)
+        if code == ErrorCode.NONE and state.leader_epoch > partition.leader_epoch:
+            self._make(partition, topic_id, state, codes, changed)
+        elif partition.log is None and partition.leader_epoch < 0:
+            self._replica_manager.remove_partition(key)
+
+    def _announce(self, changed: _Changed) -> list[Partition]:
+        """Tell the other parts of the broker; return the partitions that became followers."""
+        if changed.offline:
+            logger.error(
+                "Failed to become leader or follower of %d partitions in offline log dirs: %s",
+                len(changed.offline),
+                listed(changed.offline),
+            )
+            for directory in set(changed.offline.values()):
+                self._replica_manager.on_directory_failure(directory)
+        leading, led, following = (
+            [partition for partition in partitions if not partition.offline]
+            for partitions in (changed.leading, changed.led, changed.following)
+        )
+        self.fetchers.remove_fetcher_for_partitions([*leading, *led, *following])
+        for partition in (*leading, *led, *following):
             # Requests that wait on the old state are completed with the error of the new one.
             self._replica_manager.complete_all_delayed_requests(partition)
-        self.on_leadership([each for each in led if each not in led_before], following)
-        self.on_new_leader_epoch([each for each in led if each in led_before])
+        self.on_leadership(leading, following)
+        self.on_new_leader_epoch(led)
         return following
 
     def _get_or_create_partition(self, key: TopicPartition) -> Partition:
@@ -259,7 +293,9 @@ class LeaderAndIsrApplier:
             logger.error(
                 "Refusing to become leader or follower of %s: its topic id is %s in the request "
                 "and %s in the log, which stays as it is",
-                *(partition.key, uuid_to_string(topic_id), uuid_to_string(known_id)),
+                partition.key,
+                uuid_to_string(topic_id),
+                uuid_to_string(known_id),
                 extra=partition.key._asdict(),
             )
             return ErrorCode.INCONSISTENT_TOPIC_ID
@@ -311,48 +347,46 @@ class LeaderAndIsrApplier:
 
     def _make(
         self,
-        states: PartitionStates,
-        ids: dict[str, bytes],
+        partition: Partition,
+        topic_id: bytes,
+        state: LeaderAndIsrPartitionState,
         codes: dict[TopicPartition, int],
-        make: Callable[[Partition, LeaderAndIsrPartitionState, Log], None],
-    ) -> list[Partition]:
-        done = []
-        offline: dict[TopicPartition, str] = {}
-        for partition, state in states.items():
-            # The znode of a repaired state is younger than the one that this replica knows.
-            is_repair = state.leader_epoch - partition.leader_epoch >= REPAIR_STEP
-            if state.partition_epoch < partition.partition_epoch and not is_repair:
-                continue  # A response to AlterPartition has updated the partition meanwhile.
-            try:
-                log = self._open_log(partition, ids[partition.topic], is_new=state.is_new)
-                make(partition, state, log)
-            except Exception as error:
-                codes[partition.key] = error_code(error)
-                if isinstance(error, LogDirectoryOffline):
-                    partition.offline = True
-                    offline[partition.key] = error.directory
-                    continue
-                if isinstance(error, DiskFull | ResourceExhausted):
-                    self._replica_manager.unstarted.add(partition.key)
-                logger.error(
-                    "Failed to become leader or follower of %s: %s",
-                    partition.key,
-                    error,
-                    extra=partition.key._asdict(),
-                )
-                continue
-            done.append(partition)
-            self._replica_manager.unstarted.discard(partition.key)
-            if logger.isEnabledFor(logging.DEBUG):
-                _log_start(partition, log)
-        if offline:
+        changed: _Changed,
+    ) -> None:
+        """Become leader or follower."""
+        # The znode of a repaired state is younger than the one that this replica knows.
+        is_repair = state.leader_epoch - partition.leader_epoch >= REPAIR_STEP
+        if state.partition_epoch < partition.partition_epoch and not is_repair:
+            return  # A response to AlterPartition has updated the partition meanwhile.
+        leads = state.leader == self._replica_manager.context.broker_id
+        was_leader = partition.is_leader
+        try:
+            log = self._open_log(partition, topic_id, is_new=state.is_new)
+            (partition.make_leader if leads else partition.make_follower)(state, log)
+        except Exception as error:
+            codes[partition.key] = error_code(error)
+            if isinstance(error, LogDirectoryOffline):
+                partition.offline = True
+                changed.offline[partition.key] = error.directory
+                return
+            if isinstance(error, DiskFull | ResourceExhausted):
+                self._replica_manager.unstarted.add(partition.key)
             logger.error(
-                "Failed to become leader or follower of %d partitions in offline log dirs: %s",
-                *(len(offline), listed(offline)),
+                "Failed to become leader or follower of %s: %s",
+                partition.key,
+                error,
+                extra=partition.key._asdict(),
             )
-            for directory in set(offline.values()):
-                self._replica_manager.on_directory_failure(directory)
-        return [partition for partition in done if not partition.offline]
+            return
+        self._replica_manager.unstarted.discard(partition.key)
+        if logger.isEnabledFor(logging.DEBUG):
+            _log_start(partition, log)
+        if not leads:
+            changed.following.append(partition)
+        elif was_leader:
+            changed.led.append(partition)
+        else:
+            changed.leading.append(partition)
 
     def _open_log(self, partition: Partition, topic_id: bytes, *, is_new: bool = False) -> Log:
         """`is_new`: the partition has just been created, so that no broker has a log of it yet."""
@@ -375,30 +409,23 @@ class LeaderAndIsrApplier:
 
     def stop_replicas(
         self, request: StopReplicaRequest, kept: Container[TopicPartition] = ()
-    ) -> Generator[None, None, StopReplicaResponse]:
-        """Stops replicas, and deletes the logs of those for which the request says so.
+    ) -> Steps[StopReplicaResponse]:
+        """Stop replicas, and delete the logs of those for which the request says so.
 
-        Each step is complete for some partitions. A stale controller epoch fails the request with
-        STALE_CONTROLLER_EPOCH, a stale leader epoch the partition with FENCED_LEADER_EPOCH, which
-        those of `kept` get, too.
+        May pause between two partitions; the deletions are announced at the end, as in Kafka. A
+        stale controller epoch fails the request with STALE_CONTROLLER_EPOCH, a stale leader epoch
+        the partition with FENCED_LEADER_EPOCH, which those of `kept` get, too.
         """
         response = StopReplicaResponse()
-        stops = list(_stops(request))
-        for start in range(0, max(len(stops), 1), _PARTITIONS_PER_TURN):
-            if start:
-                yield
-            if request.controller_epoch < self.controller_epoch:
-                logger.warning(
-                    "Ignoring StopReplica request from controller %d: stale controller epoch %d, "
-                    "current %d",
-                    request.controller_id,
-                    request.controller_epoch,
-                    self.controller_epoch,
-                )
-                return StopReplicaResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
-            self.controller_epoch = request.controller_epoch
-            deleted: list[TopicPartition] = []
-            for key, leader_epoch, delete in stops[start : start + _PARTITIONS_PER_TURN]:
+        if self._is_stale(request, "StopReplica"):
+            return StopReplicaResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
+        deleted: list[TopicPartition] = []
+        try:
+            for number, (key, leader_epoch, delete) in enumerate(_stops(request)):
+                if number:
+                    yield
+                    if self._is_stale(request, "StopReplica"):
+                        return StopReplicaResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
                 fenced = ErrorCode.FENCED_LEADER_EPOCH
                 code = fenced if key in kept else self._stop(key, leader_epoch, delete)
                 if code == ErrorCode.NONE and delete:
@@ -406,6 +433,7 @@ class LeaderAndIsrApplier:
                 response.partition_errors.append(
                     StopReplicaPartitionError(key.topic, key.partition, code)
                 )
+        finally:
             if deleted:
                 self.on_deleted(deleted)
         return response
@@ -458,20 +486,18 @@ class LeaderAndIsrApplier:
         self._replica_manager.complete_all_delayed_requests(partition)
         self.on_leadership([], [partition])
 
-    def step_down_where_replaced(
-        self, request: UpdateMetadataRequest
-    ) -> Generator[None, None, None]:
-        """Steps down where the metadata have another leader of a higher epoch, or a new topic; in
-        steps of some partitions.
+    def step_down_where_replaced(self, request: UpdateMetadataRequest) -> Steps[None]:
+        """Step down where the metadata have another leader of a higher epoch, or a new topic.
+
+        May pause between two partitions.
 
         Usually the LeaderAndIsr or StopReplica that says so was before; it was not if this broker
         was not registered at that time.
         """
         own = self._replica_manager.context.broker_id
         partitions = self._replica_manager.partitions
-        for count, (topic, topic_id, state) in enumerate(_metadata_states(request), 1):
-            if count % _LOOKUPS_PER_STEP == 0:
-                yield
+        for topic, topic_id, state in _metadata_states(request):
+            yield
             partition = partitions.get((topic, state.partition_index))
             if partition is None or not partition.is_leader or state.leader < NO_LEADER:
                 continue
@@ -487,17 +513,19 @@ class LeaderAndIsrApplier:
         partition = self._replica_manager.partitions.get(key)
         return -1 if partition is None else partition.leader_epoch
 
-    def remove_strays(self, keys: list[TopicPartition]) -> None:
-        """Before stray logs are renamed: their replicas stop, as if StopReplica had arrived."""
-        for key in keys:
-            partition = self._replica_manager.remove_partition(key)
-            self.epochs.discard(key)
-            if partition is not None:
-                self.fetchers.remove_fetcher_for_partitions([partition])
-                partition.resign()
-                self.on_stopped(key, True, False)
-                self._replica_manager.complete_all_delayed_requests(partition)
-            self.before_delete(key)
+    def stop_stray(self, key: TopicPartition) -> None:
+        """Stop the replica of a stray log before it is renamed, as if StopReplica had arrived."""
+        partition = self._replica_manager.remove_partition(key)
+        self.epochs.discard(key)
+        if partition is not None:
+            self.fetchers.remove_fetcher_for_partitions([partition])
+            partition.resign()
+            self.on_stopped(key, True, False)
+            self._replica_manager.complete_all_delayed_requests(partition)
+        self.before_delete(key)
+
+    def on_strays_removed(self, keys: list[TopicPartition]) -> None:
+        """Stray logs are renamed: announce that the partitions are deleted here."""
         self.on_deleted(keys)
 
 

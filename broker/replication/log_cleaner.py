@@ -9,8 +9,8 @@ from collections.abc import Callable
 from threading import Event, Lock
 from typing import TYPE_CHECKING
 
-from ottla.broker.runtime.slices import run_in_slices
 from ottla.broker.runtime.tasks import WorkerPool, spawn, stop
+from ottla.protocol.steps import Turn, run_in_turns
 from ottla.storage.cleaner.cleaner import Cleaner
 
 if TYPE_CHECKING:
@@ -147,13 +147,13 @@ class LogCleaner:
         that fails does not hold up the others: it may fail each time, and be the dirtiest.
         """
         cleaner, clock = self.cleaner, self._clock
-        dirty = await run_in_slices(cleaner.dirty_logs(clock.now_ms()))
+        dirty = await run_in_turns(cleaner.dirty_logs(clock.now_ms()))
         order_is_old_at = clock.monotonic() + self._config.log_cleaner_backoff_ms / 1000
-        has_cleaned = False
+        has_cleaned, turn = False, Turn()
         for log in dirty:
             compaction = cleaner.begin(log, clock.now_ms())
             if compaction is None:
-                await asyncio.sleep(0)
+                await turn.share()
                 continue
             await self._workers.run(compaction.run)
             cleaner.finish(compaction, clock.now_ms())

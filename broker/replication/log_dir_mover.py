@@ -13,14 +13,14 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import closing
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from ottla.broker.quotas.replication_quotas import ReplicationQuota
-from ottla.broker.replication.follower_append import in_pieces
+from ottla.broker.replication.fetcher import in_pieces
 from ottla.broker.runtime.tasks import WorkerPool, spawn
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.errors import RecordsError
+from ottla.protocol.steps import Turn
 from ottla.protocol.topics import TopicPartition
 from ottla.storage.errors import (
     DiskFull,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.replication")
 
-# Copied in one step of the loop: about a millisecond of writing to the page cache.
+# Read at once by a worker thread, and appended in turns.
 _CHUNK_BYTES = 1 << 20
 # The name is `<topic>-<partition>.<32 digits>-future`; the limit of file systems is 255 bytes.
 _COPY_SUFFIX_LENGTH, _NAME_LENGTH_MAX = 1 + 32 + len("-future"), 255
@@ -153,23 +153,30 @@ class LogDirMover:
             )
 
     def _truncate_copy(self, key: TopicPartition, future: Log) -> None:
-        future.truncate_to(self._untruncated[key])
+        future.truncator.truncate_to(self._untruncated[key])
         del self._untruncated[key]
 
     async def _truncate_in_steps(self, key: TopicPartition, future: Log) -> None:
         """Does nothing if the future log is deleted, or the log is truncated again, meanwhile."""
-        offset = self._untruncated[key]
-        for part in future.truncation_parts(offset):
-            with closing(future.prepare_truncation(part)) as steps:
-                for work in chain(steps, (None,)):
+        offset, turn = self._untruncated[key], Turn()
+
+        def is_same() -> bool:
+            current = self._log_manager.get_future(*key)
+            return current is future and self._untruncated.get(key) == offset
+
+        for part in future.truncator.parts(offset):
+            with closing(future.truncator.prepare(part)) as steps:
+                for work in steps:
                     if work is None:
-                        await asyncio.sleep(0)
+                        await turn.share()
                     else:
                         await self._workers.run(work)
-                    is_same = self._log_manager.get_future(*key) is future
-                    if not is_same or self._untruncated.get(key) != offset:
+                    if not is_same():
                         return
-            future.truncate_to(part)
+            await turn.pause()  # the removal of segments takes milliseconds
+            if not is_same():
+                return
+            future.truncator.truncate_to(part)
         del self._untruncated[key]
 
     def stop(self) -> None:
@@ -258,6 +265,7 @@ class LogDirMover:
             await asyncio.sleep(_CAUGHT_UP_SECONDS)
             return
         content = await self._workers.run(chunk.read)
+        turn = Turn()
         for piece in in_pieces(content):
             if (
                 self._log_manager.get_future(*key) is not future
@@ -272,7 +280,7 @@ class LogDirMover:
             future.update_high_watermark(log.high_watermark)
             self.throttle.record(len(piece), now_ms)
             start = future.log_end_offset
-            await asyncio.sleep(0)
+            await turn.share()
 
     async def _flush_copy(self, key: TopicPartition, future: Log) -> None:
         """What is on disk stays on disk: with `flush.messages` it was acknowledged for that."""
@@ -291,7 +299,7 @@ class LogDirMover:
             # Records were deleted up to the middle of a batch: the future log has the whole batch,
             # and gets the log start offset when it replaces the current log.
             start = min(error.first_offset, future.log_start_offset)
-            future.truncate_fully_and_start_at(error.first_offset, start)
+            future.truncator.truncate_fully_and_start_at(error.first_offset, start)
             future.append_as_follower(content, now_ms=now_ms)
 
     def _replace_current_log(self, key: TopicPartition, log: Log, future: Log) -> None:

@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.broker_epoch import UNKNOWN_BROKER_EPOCH
 from ottla.broker.metrics.topic_statistics import BrokerTopicStatistics
-from ottla.broker.replication.replica import FollowerReplica
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import ZERO_UUID
 
 if TYPE_CHECKING:
+    from ottla.broker.cluster.metadata_cache import MetadataCache
     from ottla.protocol.messages.leader_and_isr import LeaderAndIsrPartitionState
     from ottla.storage.log.log import Log
+    from ottla.storage.log.log_offsets import LogOffsets
+
 
 NO_LEADER = -1
 
@@ -31,6 +33,16 @@ NO_LEADER = -1
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 READ_LOG_END = -1
+
+UNKNOWN_OFFSET = -1
+
+# Before any allowed lag, also right after boot, when the monotonic clock is near 0.
+NEVER = -(1 << 62)
+
+# The value of `replica.selector.class` with which consumers read from a replica in their rack.
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+
+NO_PREFERENCE = -1
 
 
 class PartitionContext:
@@ -231,11 +243,11 @@ class Partition:
                 f"min.isr requirement of {self.effective_min_isr()} for partition {self.key}.",
             )
 
-    def after_append(self, log: Log) -> None:
-        """Advances the high watermark: without followers to the log end offset, if no flush is
-        required first."""
-        if self._alone and not log.offsets.flush_required:
-            log.update_high_watermark(log.log_end_offset)
+    def after_append(self, offsets: LogOffsets) -> None:
+        """Advance the high watermark: without followers to the log end offset, if no flush is
+        required first. `offsets` belong to the log."""
+        if self._alone and not offsets.flush_required:
+            offsets.update_high_watermark(offsets.log_end_offset)
         else:
             self.maybe_increment_high_watermark()
 
@@ -327,3 +339,106 @@ class Partition:
             return epoch, log.offsets.log_end_offset
         found: tuple[int, int] = log.end_offset_for_epoch(epoch)
         return found
+
+
+class FollowerReplica:
+    """A follower's progress, from its fetch requests.
+
+    `last_caught_up_ms` is the last time at which the follower had all records of the leader. A
+    fetch at the leader's log end offset sets it to now; a fetch at the log end offset of the
+    previous fetch sets it to the time of that fetch.
+    """
+
+    __slots__ = (
+        "broker_epoch",
+        "broker_id",
+        "last_caught_up_ms",
+        "last_fetch_leader_end_offset",
+        "last_fetch_ms",
+        "log_end_offset",
+        "log_start_offset",
+        "refused_until_ms",
+    )
+
+    def __init__(self, broker_id: int) -> None:
+        self.broker_id = broker_id
+        self.broker_epoch = -1
+        self.log_end_offset = UNKNOWN_OFFSET
+        self.log_start_offset = UNKNOWN_OFFSET
+        self.last_caught_up_ms = NEVER
+        self.last_fetch_ms = NEVER
+        self.last_fetch_leader_end_offset = 0
+        #: The controller refused it as a member of the ISR: it is not proposed before.
+        self.refused_until_ms = NEVER
+
+    def reset(self, now_ms: int, leader_end_offset: int, new_leader: bool, in_sync: bool) -> None:
+        """A leader epoch starts. A follower in the ISR counts as caught up for the allowed lag."""
+        self.last_caught_up_ms = now_ms if in_sync else NEVER
+        self.refused_until_ms = NEVER
+        if new_leader:
+            self.log_end_offset = UNKNOWN_OFFSET
+            self.log_start_offset = UNKNOWN_OFFSET
+            self.last_fetch_ms = NEVER
+            self.last_fetch_leader_end_offset = 0
+            self.broker_epoch = -1
+        else:
+            self.last_fetch_ms = now_ms if in_sync else NEVER
+            self.last_fetch_leader_end_offset = leader_end_offset
+
+    def record_fetch(self, fetch_offset: int, start_offset: int, end: int, now_ms: int) -> None:
+        """The follower fetches from `fetch_offset`, so it has all records below it.
+
+        `end` is the leader's log end offset before the read of this fetch.
+        """
+        if fetch_offset >= end:
+            self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
+        elif fetch_offset >= self.last_fetch_leader_end_offset:
+            self.last_caught_up_ms = max(self.last_caught_up_ms, self.last_fetch_ms)
+        self.log_end_offset = fetch_offset
+        self.log_start_offset = start_offset
+        self.last_fetch_leader_end_offset = end
+        self.last_fetch_ms = now_ms
+
+    def is_caught_up(self, leader_end_offset: int, now_ms: int, lag_time_max_ms: int) -> bool:
+        """Whether it has all records of the leader, or had within `lag_time_max_ms`."""
+        return (
+            self.log_end_offset == leader_end_offset
+            or now_ms - self.last_caught_up_ms <= lag_time_max_ms
+        )
+
+
+class RackAwareReplicaSelector:
+    """Selects the preferred read replica of a consumer (KIP-392); mirrors Kafka's class.
+
+    A consumer with a `client.rack` reads from an in-sync replica in that rack that has the fetch
+    offset: from the leader if it is in the rack, otherwise from the replica with the highest log
+    end offset. It goes back to the leader when a fetch from that replica fails. The racks are those
+    in the metadata cache.
+    """
+
+    def __init__(self, metadata: MetadataCache) -> None:
+        self._metadata = metadata
+
+    def choose(self, partition: Partition, client_rack: str, fetch_offset: int) -> int:
+        """The broker id of the preferred read replica, or NO_PREFERENCE for the leader."""
+        brokers = self._metadata.snapshot.brokers
+        own = brokers.get(partition.context.broker_id)
+        if not client_rack or own is None or own.rack == client_rack:
+            return NO_PREFERENCE
+        best: FollowerReplica | None = None
+        for follower in partition.followers.values():
+            if follower.broker_id not in partition.isr:
+                # It may stay behind for ever, and the consumer with it.
+                continue
+            broker = brokers.get(follower.broker_id)
+            if broker is None or broker.rack != client_rack:
+                continue
+            if not follower.log_start_offset <= fetch_offset <= follower.log_end_offset:
+                continue
+            if best is None or _progress(follower) > _progress(best):
+                best = follower
+        return NO_PREFERENCE if best is None else best.broker_id
+
+
+def _progress(follower: FollowerReplica) -> tuple[int, int]:
+    return follower.log_end_offset, follower.last_caught_up_ms

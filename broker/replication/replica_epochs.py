@@ -75,7 +75,9 @@ class ReplicaEpochs:
             logger.error(
                 "Refusing to become leader or follower of %s in leader epoch %d, with %d in this "
                 "replica: ZooKeeper is an older copy, was restored from one, or written again",
-                *(key, leader_epoch, own.highest),
+                key,
+                leader_epoch,
+                own.highest,
                 extra=key._asdict(),
             )
         self.ahead[key] = own

@@ -1,44 +1,47 @@
 """The partitions of this broker: appends, reads, and requests that wait for them.
 
 Mirrors `appendRecords` and `fetchMessages` of Kafka's `ReplicaManager`; LeaderAndIsr and
-StopReplica are in `leader_and_isr`. Loop only: nothing here awaits, so an append, the advance of
-the high watermark and the completion of delayed operations are one atomic step.
+StopReplica are in `leader_and_isr`. Loop only. In one partition nothing pauses, so its append and
+the advance of its high watermark are one step, and so are its read and a follower's progress;
+requests of many partitions may pause between two of them.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.broker_epoch import UNKNOWN_BROKER_EPOCH
 from ottla.broker.purgatory.operation import DelayedOperation
 from ottla.broker.purgatory.purgatory import Purgatory
 from ottla.broker.replication.deferred_validation import DeferredValidation, ProduceEntry
-from ottla.broker.replication.delayed_delete_records import DelayedDeleteRecords
 from ottla.broker.replication.delayed_fetch import (
     DelayedFetch,
     FetchParams,
-    PartitionKey,
     diverges,
     read_records,
+    with_news,
 )
-from ottla.broker.replication.delayed_flush import (
+from ottla.broker.replication.delayed_writes import (
+    DelayedDeleteRecords,
     DelayedFlush,
+    DelayedProduce,
     UnflushedRecords,
+    Waiting,
     respond_after_flush,
 )
-from ottla.broker.replication.delayed_produce import DelayedProduce, Waiting
-from ottla.broker.replication.fetch_news import items_of, record_caught_up, record_fetch, with_news
 from ottla.broker.replication.partition import Partition, PartitionContext
-from ottla.broker.replication.refusal_log import RefusalLog
 from ottla.broker.replication.throttles import holds_back
-from ottla.broker.requests.error_map import error_code, error_message
+from ottla.broker.requests.error_responses import error_code, error_message
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.fetch import PartitionData
 from ottla.protocol.messages.produce import BatchIndexAndErrorMessage, PartitionProduceResponse
 from ottla.protocol.records.batch import MAGIC_POSITION
 from ottla.protocol.records.errors import InvalidRecordError
+from ottla.protocol.steps import Steps, run_at_once
 from ottla.protocol.topics import TopicPartition
+from ottla.protocol.uuids import ZERO_UUID
 from ottla.storage.errors import LogDirectoryOffline, OffsetInRemoteStorage
 from ottla.storage.producer.producer_entry import AppendOrigin
 from ottla.storage.records.validation_budget import (
@@ -55,20 +58,33 @@ if TYPE_CHECKING:
     from ottla.broker.replication.fetch_sessions import (
         FetchItem,
         FetchResult,
-        SessionPartition,
+        PartitionKey,
     )
     from ottla.broker.replication.isr import IsrManager
-    from ottla.broker.replication.read_replica import RackAwareReplicaSelector
+    from ottla.broker.replication.partition import FollowerReplica, RackAwareReplicaSelector
     from ottla.broker.runtime.clock import Clock
     from ottla.broker.runtime.timer import DelayQueue
     from ottla.storage.log.log import Log
     from ottla.storage.producer.verification import Verification
     from ottla.storage.records.validation import ValidatedRecords
 
+
+logger = logging.getLogger("ottla.replication")
+
 _CLIENT = AppendOrigin.CLIENT
+_UNLIMITED = 1 << 60  # a budget
 
 # Errors of a client with outdated metadata: not logged.
 _NOT_LOGGED = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+
+# How long the same refusal is not logged again, as clients retry, and for how many that is tracked.
+_INTERVAL_MS = 10_000
+_MAX_TRACKED = 1_000
+
+
+# Of the partitions of a fetch: the results, their bytes, whether the response is sent at once, and
+# the partition that is read from remote storage before, one of a request.
+ReadResults = tuple["list[FetchResult]", int, bool, "RemoteStorageFetch | None"]
 
 
 class ReplicaManager:
@@ -117,12 +133,13 @@ class ReplicaManager:
         self.leader_throttle = leader_throttle
         #: Fetches from remote storage; None without tiered storage.
         self.remote_fetches: RemoteFetches | None = None
-        self._changed: dict[PartitionKey, None] | None = None  # while a session's fetch is read
+        # What changes while a fetch is read, for each one in progress.
+        self._reading: dict[int, dict[PartitionKey, None]] = {}
         self._clock = clock
         self._metadata = metadata
         self._refusals = RefusalLog(context.now_ms)
         self._deferred_validation = deferred_validation
-        # Of the current request: nothing awaits, so there is never more than one.
+        # Of the request that is validated in this step.
         self._budget = ValidationBudget()
         produce_interval, fetch_interval = purge_intervals
         self.produce_purgatory: Purgatory[DelayedFlush | DelayedProduce] = Purgatory(
@@ -185,13 +202,37 @@ class ReplicaManager:
         guards: Mapping[tuple[str, int], Verification] | None = None,
         validated: ValidatedRecords | None = None,
     ) -> None:
-        """Appends to partitions that this broker leads and fills the responses of `entries`.
+        """Append at once, for coordinators and others with one partition: see `append`.
 
-        Offsets and leader epoch are set in the given buffers. With acks -1 the callback runs when
-        the records are committed, or after `timeout_ms` with REQUEST_TIMED_OUT; with 0 and 1 it
-        runs at once, or when the flush that `flush.messages` requires has ended. `guards` are those
-        of verified transactions. Batches of clients that take long to validate are appended later,
-        after deferred validation; `validated` is its result, for a call with one entry.
+        The callback runs in every case, perhaps before this returns.
+        """
+        steps = self.append(required_acks, timeout_ms, entries, callback, origin, guards, validated)
+        if run_at_once(steps):
+            callback()
+
+    def append(
+        self,
+        required_acks: int,
+        timeout_ms: int,
+        entries: Sequence[ProduceEntry],
+        callback: Callable[[], None],
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        guards: Mapping[tuple[str, int], Verification] | None = None,
+        validated: ValidatedRecords | None = None,
+    ) -> Steps[bool]:
+        """Append to partitions that this broker leads, and fill the responses of `entries`.
+
+        Offsets and leader epoch are set in the given buffers. Returns True if the responses are
+        filled; otherwise the callback runs when they are: with acks -1 when the records are
+        committed, or after `timeout_ms` with REQUEST_TIMED_OUT; with any acks when the flush that
+        `flush.messages` requires has ended. `guards` belong to verified transactions. Batches of
+        clients that take long to validate are appended later, after deferred validation;
+        `validated` is its result, for a call with one entry.
+
+        It may pause between two partitions. The append to a partition, the check of its leader and
+        ISR and the advance of its high watermark are one step; a leader that changes later is seen
+        by `DelayedProduce`. Requests that wait for the records are completed at the end, as in
+        Kafka: a fetch that waits for several of the partitions gets the records of all.
         """
         now_ms = self._clock.now_ms()
         partitions = self.partitions
@@ -199,63 +240,85 @@ class ReplicaManager:
         appended: list[Partition] = []
         deferred: list[ProduceEntry] = []
         unflushed: list[UnflushedRecords] = []
-        budget = None
-        if origin is _CLIENT and self._deferred_validation is not None:
-            budget = self._budget
-            budget.left = DEFAULT_BUDGET
-        for entry in entries:
-            topic, index, records, response = entry
-            try:
-                partition = partitions.get((topic, index)) or self.partition(topic, index)
-                log = partition.leader_log()
-                if required_acks == -1:
-                    partition.check_enough_in_sync()
-                verification = None if guards is None else guards.get((topic, index))
-                if validated is None:
-                    info = log.append(
-                        records,
-                        leader_epoch=partition.leader_epoch,
-                        now_ms=now_ms,
-                        origin=origin,
-                        verification=verification,
-                        budget=budget,
+        is_limited = origin is _CLIENT and self._deferred_validation is not None
+        budget, left = self._budget, DEFAULT_BUDGET if is_limited else _UNLIMITED
+        try:
+            for number, entry in enumerate(entries):
+                if number:
+                    yield
+                topic, index, records, response = entry
+                try:
+                    partition = partitions.get((topic, index)) or self.partition(topic, index)
+                    log = partition.leader_log()
+                    if required_acks == -1:
+                        partition.check_enough_in_sync()
+                    verification = None if guards is None else guards.get((topic, index))
+                    if validated is None:
+                        budget.left = left  # another request may have run meanwhile
+                        info = log.append(
+                            records,
+                            leader_epoch=partition.leader_epoch,
+                            now_ms=now_ms,
+                            origin=origin,
+                            verification=verification,
+                            budget=budget,
+                        )
+                        left = budget.left
+                    else:
+                        info = log.append_validated(
+                            validated,
+                            leader_epoch=partition.leader_epoch,
+                            now_ms=now_ms,
+                            verification=verification,
+                        )
+                except ValidationBudgetExceeded:
+                    deferred.append(entry)
+                    continue
+                except Exception as error:
+                    self.append_failed(topic, index, error, response)
+                    continue
+                offsets, end_offset = log.offsets, info.last_offset + 1
+                partition.after_append(offsets)
+                appended.append(partition)
+                statistics = partition.statistics
+                statistics.produces += 1
+                if not info.duplicate:
+                    statistics.received_bytes += info.bytes
+                    messages = end_offset - info.first_offset
+                    statistics.received_messages += messages
+                    if records[MAGIC_POSITION] < 2:
+                        statistics.produce_conversions += messages
+                response.base_offset = info.first_offset
+                response.log_append_time_ms = info.log_append_time
+                response.log_start_offset = offsets.log_start_offset
+                if offsets.flush_required and offsets.recovery_point < end_offset:
+                    failed, since = offsets.failed_flushes, partition.led_since
+                    unflushed.append(
+                        UnflushedRecords(partition, since, offsets, end_offset, failed, response)
                     )
-                else:
-                    info = log.append_validated(
-                        validated,
-                        leader_epoch=partition.leader_epoch,
-                        now_ms=now_ms,
-                        verification=verification,
-                    )
-            except ValidationBudgetExceeded:
-                deferred.append(entry)
-                continue
-            except Exception as error:
-                self.append_failed(topic, index, error, response)
-                continue
-            partition.after_append(log)
-            appended.append(partition)
-            statistics = partition.statistics
-            statistics.produces += 1
-            if not info.duplicate:
-                statistics.received_bytes += info.bytes
-                messages = info.last_offset - info.first_offset + 1
-                statistics.received_messages += messages
-                if records[MAGIC_POSITION] < 2:
-                    statistics.produce_conversions += messages
-            response.base_offset = info.first_offset
-            response.log_append_time_ms = info.log_append_time
-            response.log_start_offset = log.log_start_offset
-            offsets, end_offset = log.offsets, info.last_offset + 1
-            if offsets.flush_required and offsets.recovery_point < end_offset:
-                failed, since = offsets.failed_flushes, partition.led_since
-                unflushed.append(
-                    UnflushedRecords(partition, since, offsets, end_offset, failed, response)
-                )
-            elif required_acks == -1 and offsets.high_watermark < end_offset:
-                waiting.append((partition, partition.led_since, end_offset, response))
-        for partition in appended:
-            self.complete_delayed_requests(partition)
+                elif required_acks == -1 and offsets.high_watermark < end_offset:
+                    waiting.append((partition, partition.led_since, end_offset, response))
+        finally:  # also if the broker stops between two partitions
+            for partition in appended:
+                self.complete_delayed_requests(partition)
+        if not (deferred or unflushed or waiting):
+            return True
+        self._await_append(
+            required_acks, timeout_ms, deferred, unflushed, waiting, callback, guards
+        )
+        return False
+
+    def _await_append(
+        self,
+        required_acks: int,
+        timeout_ms: int,
+        deferred: list[ProduceEntry],
+        unflushed: list[UnflushedRecords],
+        waiting: list[Waiting],
+        callback: Callable[[], None],
+        guards: Mapping[tuple[str, int], Verification] | None,
+    ) -> None:
+        """Call back after validation in a worker thread, flushes and replication."""
         if deferred:
             assert self._deferred_validation is not None
             callback = self._deferred_validation.start(
@@ -269,15 +332,13 @@ class ReplicaManager:
                 waiting,
                 lambda waiting: self._respond_after_replication(timeout_ms, waiting, callback),
             )
-        elif waiting:
-            self._respond_after_replication(timeout_ms, waiting, callback)
         else:
-            callback()
+            self._respond_after_replication(timeout_ms, waiting, callback)
 
     def _respond_after_replication(
         self, timeout_ms: int, waiting: list[Waiting], callback: Callable[[], None]
     ) -> None:
-        """Calls back when the records are committed, or after `timeout_ms`."""
+        """Call back when the records are committed, or after `timeout_ms`."""
         if not waiting:
             callback()
             return
@@ -287,12 +348,16 @@ class ReplicaManager:
         )
 
     def complete_delayed_requests(self, partition: Partition) -> None:
-        """Completes delayed fetches and produces: the log or its high watermark advanced."""
+        """Complete delayed fetches and produces: the log or its high watermark advanced."""
         key = partition.key
-        if self._changed is not None:
-            self._changed[key] = None
-        self.fetch_purgatory.check_and_complete(key)
-        self.produce_purgatory.check_and_complete(key)
+        if self._reading:
+            for changed in self._reading.values():
+                changed[key] = None
+        # The usual partition has no request that waits: no call for that.
+        if key in self.fetch_purgatory.watchers:
+            self.fetch_purgatory.check_and_complete(key)
+        if key in self.produce_purgatory.watchers:
+            self.produce_purgatory.check_and_complete(key)
 
     def complete_all_delayed_requests(self, partition: Partition) -> None:
         """As above, and delayed DeleteRecords: the leader changed, or the partition was stopped."""
@@ -324,84 +389,90 @@ class ReplicaManager:
 
     # -- reading --------------------------------------------------------------------------------
 
-    def fetch_messages(
+    def fetch(
         self,
         params: FetchParams,
         items: list[FetchItem],
-        callback: Callable[[list[FetchResult]], None],
-    ) -> None:
-        """Reads; waits up to `max_wait_ms` while there are fewer than `min_bytes`.
+        callback: Callable[[Steps[list[FetchResult]]], None],
+    ) -> Steps[list[FetchResult] | None]:
+        """Read; wait up to `max_wait_ms` while there are fewer than `min_bytes`.
 
-        The callback gets one result for each item, in their order, except for those that
-        `params.only_news` leaves out. A fetch of a follower also updates its log end offset, and so
-        the high watermark and the ISR: when it arrives, not again when it is completed.
+        Returns one result for each item, in their order, except for those that `params.only_news`
+        leaves out. None: the fetch waits, and the callback gets the steps that return the results.
+        A fetch of a follower also updates its log end offset, and so the high watermark and the
+        ISR: when it arrives, not again when it is completed.
+
+        May pause between two partitions. What changes before the wait begins in those that were
+        read already is noted, and checked when it begins.
         """
-        remote, news = self.remote_fetches, None
-        changed: dict[PartitionKey, None] | None = {} if params.only_news else None
-        outer, self._changed = self._changed, changed
+        remote = self.remote_fetches
+        changed: dict[PartitionKey, None] = {}
+        self._reading[id(changed)] = changed
         try:
-            if params.only_news:
-                news = record_caught_up(self, params, items, self.context.now_ms())
-            if news is None:
-                results, size, immediate, moved = self.read(params, items)
-        finally:
-            self._changed = outer
-        if news is None:
+            now_ms = self.context.now_ms() if params.is_follower else None
+            results, size, immediate, moved = yield from self.read(params, items, now_ms)
             if remote is not None and moved is not None:
-                remote.start(moved, results, callback)
-                return
+                remote.start(moved, lambda: callback(_known(results)))
+                return None
             if immediate or not items or params.max_wait_ms <= 0 or size >= params.min_bytes:
-                callback(results)
-                return
-            if changed is not None:
-                news = [(topic, data.partition_index) for topic, _, data in results]
-        waiting = items if remote is None else remote.local_items(items)
-        positions = {(topic, position.partition): position for topic, _, position in waiting}
+                return results
+            waiting = items if remote is None else remote.local_items(items)
+            by_key = {item.key: item for item in waiting}
+            news = None
+            if params.only_news:
+                news = [
+                    key for key in (*(item.key for item, _ in results), *changed) if key in by_key
+                ]
+            changed.update((item.key, None) for item, data in results if data.records)
 
-        def respond(news: Iterable[PartitionKey] | None) -> None:
-            found = items if news is None else items_of(news, positions)
-            # The state of the follower is that of its last fetch: this one may be older now.
-            callback(self.read(params, found, records_progress=False)[0])
+            def respond(news: Iterable[PartitionKey] | None) -> None:
+                found = items if news is None else [by_key[key] for key in news]
+                callback(self._read_again(params, found))
 
-        # `changed`: what was completed here may have appended to a partition without news.
-        if news is not None:
-            news = [key for key in (*news, *(changed or ())) if key in positions]
-        operation = DelayedFetch(params, positions, self.partitions.get, respond, news)
-        if params.is_follower:
-            operation.throttle = self.leader_throttle
-        self.fetch_purgatory.try_complete_else_watch(operation, positions)
+            operation = DelayedFetch(
+                params,
+                by_key,
+                self.partitions.get,
+                respond,
+                changed=[key for key in changed if key in by_key],
+                news=news,
+            )
+            if params.is_follower:
+                operation.throttle = self.leader_throttle
+            self.fetch_purgatory.try_complete_else_watch(operation, by_key)
+            return None
+        finally:
+            del self._reading[id(changed)]
+
+    def _read_again(
+        self, params: FetchParams, items: Iterable[FetchItem]
+    ) -> Steps[list[FetchResult]]:
+        # The state of the follower is that of its last fetch: this one may be older now.
+        results, *_ = yield from self.read(params, items, None)
+        return results
 
     def read(
-        self,
-        params: FetchParams,
-        items: Iterable[FetchItem],
-        *,
-        records_progress: bool = True,
-        size: int = 0,
-        moved: RemoteStorageFetch | None = None,
-    ) -> tuple[list[FetchResult], int, bool, RemoteStorageFetch | None]:
-        """(one result for each item, their bytes, whether the response is sent without delay, what
-        is read from remote storage before: one partition of a request).
+        self, params: FetchParams, items: Iterable[FetchItem], now_ms: int | None
+    ) -> Steps[ReadResults]:
+        """Read one partition after the other; `now_ms`: None if a follower's progress is known.
 
-        Each item, in their order, gets up to its own limit from what is left of the request's
-        limit. The first batch is always complete, even if it is larger (KIP-74). `size` and `moved`
-        are those of the request's items before these.
+        Each item gets up to its own limit from what is left of the request's limit. The first batch
+        is always complete, even if it is larger (KIP-74). The read of a partition and the progress
+        of a follower in it are one step.
         """
-        left = max(params.max_bytes - size, 0)
+        size, left = 0, max(params.max_bytes, 0)
         immediate = False
+        moved: RemoteStorageFetch | None = None
         results: list[FetchResult] = []
-        # Once for all partitions, of which a follower fetches thousands.
-        now_ms = None
-        is_follower = params.replica_id >= 0
-        if records_progress and is_follower:
-            now_ms = self.context.now_ms()
-        if params.only_news:
-            settled = cast("Iterable[tuple[str | None, bytes, SessionPartition]]", items)
-            items = with_news(settled, self.partitions.get, params, now_ms)
-        for item in items:
-            topic, topic_id, position = item
+        read = with_news(items, self.partitions.get, params, now_ms) if params.only_news else items
+        for item in read:
+            if item is None:
+                yield
+                continue
+            if results:
+                yield
             # Null, not empty: only readers with READ_COMMITTED get a list.
-            data = PartitionData(position.partition, aborted_transactions=None)
+            data = PartitionData(item.partition, aborted_transactions=None)
             try:
                 taken = self._read_partition(
                     params, item, data, left, is_first=size == 0, now_ms=now_ms
@@ -413,16 +484,16 @@ class ReplicaManager:
                 if not isinstance(error, OffsetInRemoteStorage) or remote is None:
                     self._read_failed(error, data)
                     immediate = True
-                elif is_follower:
+                elif params.is_follower:
                     remote.tell_follower(data)
                     immediate = True
                 elif moved is None:
-                    most = min(position.partition_max_bytes, left)
+                    most = min(item.partition_max_bytes, left)
                     moved = remote.moved(params, item, data, most, is_first=size == 0)
                     left -= 0 if moved is None else most
             size += taken
             left = left - taken if left > taken else 0
-            results.append((topic, topic_id, data))
+            results.append((item, data))
         return results, size, immediate, moved
 
     def _read_partition(
@@ -435,21 +506,20 @@ class ReplicaManager:
         is_first: bool,
         now_ms: int | None,
     ) -> int:
-        """Fills `data` from one partition; returns the number of bytes.
+        """Fill `data` from one partition; return the number of bytes.
 
         `now_ms`: None if the fetch says nothing about the follower now.
         """
-        topic, topic_id, position = item
-        partition = self.partitions.get((topic, position.partition))
+        partition = self.partitions.get(item.key)
         if partition is None or partition.offline:
-            partition = self.partition(topic or "", position.partition)
-        if topic_id != partition.topic_id:
-            partition.check_topic_id(topic_id)
-        log = partition.log_for(position.current_leader_epoch, params.leader_only)
+            partition = self.partition(item.topic or "", item.partition)
+        if item.topic_id not in (partition.topic_id, ZERO_UUID):
+            partition.check_topic_id(item.topic_id)  # else it is fetched by name
+        log = partition.log_for(item.current_leader_epoch, params.leader_only)
         follower = None
-        if params.replica_id >= 0:
+        if params.is_follower:
             follower = partition.follower(
-                params.replica_id, position.current_leader_epoch, params.replica_epoch
+                params.replica_id, item.current_leader_epoch, params.replica_epoch
             )
         offsets = log.offsets
         # From before the read: a later append does not make the follower lag.
@@ -458,27 +528,51 @@ class ReplicaManager:
         data.last_stable_offset = offsets.last_stable_offset
         data.log_start_offset = offsets.log_start_offset
         data.records = b""
-        if position.last_fetched_epoch >= 0 and diverges(partition, log, position, data):
+        if item.last_fetched_epoch >= 0 and diverges(partition, log, item, data):
             return 0
         if follower is None and self.read_replica is not None and partition.is_leader:
-            preferred = self.read_replica.choose(
-                partition, params.client_rack, position.fetch_offset
-            )
+            preferred = self.read_replica.choose(partition, params.client_rack, item.fetch_offset)
             if preferred >= 0:
                 data.preferred_read_replica = preferred
                 return 0
         taken = 0
         # Most partitions of a follower's fetch have nothing new.
-        if follower is None or position.fetch_offset != end_offset:
-            taken = read_records(log, params, position, data, left, is_first)
+        if follower is None or item.fetch_offset != end_offset:
+            taken = read_records(log, params, item, data, left, is_first)
         if taken and follower is not None and (quota := self.leader_throttle) is not None:
             if holds_back(quota, follower.broker_id, partition):
                 taken, data.records = 0, b""
             elif quota.is_throttled(partition.topic, partition.index):
                 quota.record(taken, self.context.now_ms())
         if follower is not None and now_ms is not None:
-            record_fetch(self, params, partition, follower, position, end_offset, now_ms)
+            follower.broker_epoch = params.replica_epoch
+            self._record_fetch(partition, follower, item, end_offset, now_ms)
         return taken
+
+    def _record_fetch(
+        self,
+        partition: Partition,
+        follower: FollowerReplica,
+        item: FetchItem,
+        end_offset: int,
+        now_ms: int,
+    ) -> None:
+        """Record that a follower has the records below its fetch offset; `end_offset` is that of
+        the leader before the read. Move the high watermark, and complete what has waited for that.
+        """
+        before, start_before = follower.log_end_offset, follower.log_start_offset
+        follower.record_fetch(item.fetch_offset, item.log_start_offset, end_offset, now_ms)
+        if self.isr_manager is not None and follower.broker_id not in partition.maximal_isr:
+            self.isr_manager.maybe_expand(partition, follower)
+        log, moved = partition.log, follower.log_end_offset != before
+        # Also when it has everything: the replica that the high watermark waited for may be gone
+        # since the last fetch (a broker that stops), and nothing else may be appended.
+        if (
+            moved or (log is not None and log.offsets.high_watermark < follower.log_end_offset)
+        ) and partition.maybe_increment_high_watermark():
+            self.complete_delayed_requests(partition)
+        if follower.log_start_offset != start_before:
+            self.delete_records_purgatory.check_and_complete(partition.key)
 
     def _read_failed(self, error: Exception, data: PartitionData) -> None:
         data.error_code = error_code(error)
@@ -493,3 +587,36 @@ class ReplicaManager:
         """The local log of a partition, or None."""
         partition = self.partitions.get(key)
         return None if partition is None else partition.log
+
+
+def _known(results: list[FetchResult]) -> Steps[list[FetchResult]]:
+    yield from ()
+    return results
+
+
+class RefusalLog:
+    """The refused appends of all partitions."""
+
+    __slots__ = ("_logged", "_now_ms")
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        """`now_ms` is monotonic."""
+        self._now_ms = now_ms
+        self._logged: dict[tuple[str, int, int], int] = {}
+
+    def log(self, topic: str, index: int, code: int, error: Exception) -> None:
+        """Logs that an append failed with this error code, unless it did so a short time ago."""
+        now_ms = self._now_ms()
+        if len(self._logged) >= _MAX_TRACKED:
+            self._logged.clear()
+        key = (topic, index, code)
+        if now_ms - self._logged.get(key, -_INTERVAL_MS) < _INTERVAL_MS:
+            return
+        self._logged[key] = now_ms
+        logger.info(
+            "Append to partition %s-%d refused: %s",
+            topic,
+            index,
+            error,
+            extra={"topic": topic, "partition": index},
+        )

@@ -32,16 +32,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Generator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from ottla.broker.replication.leader_and_isr import EPOCH_DURING_DELETE
-from ottla.broker.runtime.slices import run_in_slices
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import StoreError
 from ottla.controller.tree.znode_json import MalformedZnode
 from ottla.controller.tree.znodes_admin import decode_deleted_topic_ids
 from ottla.protocol.listed import listed
+from ottla.protocol.steps import Steps, over, run_in_turns
 from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import ZERO_UUID, uuid_to_string
 from ottla.storage.config import LogConfig
@@ -94,11 +94,6 @@ _FIX_OLDER = (
     f"{KNOWN_ZXID_FILE} from its log directories and start it"
 )
 
-_LOGS_PER_STEP = 256  # less than a millisecond
-_TOPICS_PER_STEP = 4  # about 0.1 ms
-# Directories are renamed: some milliseconds.
-_STRAYS_PER_TURN = 32
-
 
 class HostedReplicas(Protocol):
     """The replicas of this broker; see `leader_and_isr.LeaderAndIsrApplier`."""
@@ -106,8 +101,11 @@ class HostedReplicas(Protocol):
     def leader_epoch(self, key: TopicPartition) -> int:
         """The leader epoch of a replica, -1 for a log without one."""
 
-    def remove_strays(self, keys: list[TopicPartition]) -> None:
-        """Stops the replicas of logs that are renamed next."""
+    def stop_stray(self, key: TopicPartition) -> None:
+        """Stop the replica of a log that is renamed next."""
+
+    def on_strays_removed(self, keys: list[TopicPartition]) -> None:
+        """The logs are renamed."""
 
 
 class _NoReplicas:
@@ -116,8 +114,11 @@ class _NoReplicas:
     def leader_epoch(self, key: TopicPartition) -> int:
         return -1
 
-    def remove_strays(self, keys: list[TopicPartition]) -> None:
+    def stop_stray(self, key: TopicPartition) -> None:
         """Nothing to stop."""
+
+    def on_strays_removed(self, keys: list[TopicPartition]) -> None:
+        """Nothing depends on them."""
 
 
 class HeldLog(NamedTuple):
@@ -209,7 +210,8 @@ class StrayCheck:
             logger.error(
                 "ZooKeeper is an older copy of itself: this broker was registered with zxid %d, "
                 "and has seen %d before. Its logs stay as they are",
-                *(broker_epoch, known),
+                broker_epoch,
+                known,
             )
             return False
         self._write_known_zxid(broker_epoch)
@@ -264,7 +266,7 @@ class StrayCheck:
             await self.note_newest()
         except StoreError as error:
             logger.info("Failed to read the newest zxid: %s", error)
-        found = await run_in_slices(self._given_to_others())
+        found = await run_in_turns(self._given_to_others())
         again, self._unassigned = found & self._unassigned, found
         self._forget_closed()
         logs = dict.fromkeys([*sorted((log for log, _ in again), key=_key), *self.held])
@@ -294,7 +296,7 @@ class StrayCheck:
         topic is deleted before. Raises StoreError: it is to be repeated.
         """
         steps = _selected(request.topic_states, self._log_of_earlier_topic)
-        earlier = await run_in_slices(steps)
+        earlier = await run_in_turns(steps)
         if earlier:
             await self._rename(earlier)
 
@@ -316,7 +318,7 @@ class StrayCheck:
         still arrive, when the topic was created again. The request does not say which topic it
         means. Usually nothing is read: metadata without the topic come before.
         """
-        doubtful = await run_in_slices(_selected(request.topic_states, self._doubtful_deletion))
+        doubtful = await run_in_turns(_selected(request.topic_states, self._doubtful_deletion))
         topics = list(dict.fromkeys(key.topic for key in doubtful))
         if not topics:
             return set()
@@ -345,7 +347,11 @@ class StrayCheck:
 
     async def _rename(self, logs: list[Log]) -> None:
         await rename_stray_logs(
-            *(self._logs, self._store, self._broker_id, self._hosted, logs),
+            self._logs,
+            self._store,
+            self._broker_id,
+            self._hosted,
+            logs,
             known_since=self._known_since,
             held=self.held,
             log_config=self._log_config,
@@ -358,7 +364,7 @@ class StrayCheck:
 
         Otherwise an empty log would be created. The request waits for the recovery of these logs.
         """
-        wanted = await run_in_slices(_selected(request.topic_states, self._to_take_back))
+        wanted = await run_in_turns(_selected(request.topic_states, self._to_take_back))
         for key, topic_id in wanted:
             async with self._taking_back:
                 await self._take_back(key, topic_id)
@@ -390,32 +396,32 @@ class StrayCheck:
         try:
             opened = await self._run(
                 lambda: self._logs.open_set_aside(
-                    *(*key, topic_id, self._log_config(key.topic), self._now_ms())
+                    *key, topic_id, self._log_config(key.topic), self._now_ms()
                 )
             )
             current = self._logs.get(*key)
             if opened is None or (current is not None and current.log_end_offset):
                 if opened is not None:
-                    opened.release()
+                    opened.local.release()
                 return
             before = opened.path
             self._logs.take_back(opened, self._now_ms())
         except StorageError as error:
             if opened is not None:
-                opened.release()
+                opened.local.release()
             logger.error("Failed to take back the log of %s: %s", key, error)
             return
         logger.warning(
             "Took back log %s, which was set aside as %s: ZooKeeper gives this broker the "
             "partition again, with the same topic id",
-            *(opened.path, before),
+            opened.path,
+            before,
         )
 
-    def _given_to_others(self) -> Generator[None, None, set[tuple[Log, int]]]:
+    def _given_to_others(self) -> Steps[set[tuple[Log, int]]]:
         found = set()
-        for count, log in enumerate(self._logs.logs(), 1):
-            if count % _LOGS_PER_STEP == 0:
-                yield
+        for log in self._logs.logs():
+            yield
             state = self._metadata.snapshot.partition(log.topic, log.partition)
             epoch = self._hosted.leader_epoch(_key(log))
             # A LeaderAndIsr with a higher leader epoch is newer than the metadata. A member of the
@@ -434,17 +440,12 @@ class StrayCheck:
             await self._checked.wait()
 
 
-def _selected(
-    topics: list[Any], select: Callable[[Any, Any], T | None]
-) -> Generator[None, None, list[T]]:
+def _selected(topics: list[Any], select: Callable[[Any, Any], T | None]) -> Steps[list[T]]:
     """What `select` returns for the (topic state, partition state) of a request, without None."""
     found = []
-    count = 0
     for topic in topics:
         for state in topic.partition_states:
-            count += 1
-            if count % _LOGS_PER_STEP == 0:
-                yield
+            yield
             selected = select(topic, state)
             if selected is not None:
                 found.append(selected)
@@ -478,7 +479,7 @@ async def rename_stray_logs(
     if not topics:
         return 0
     nodes = await store.get_many([znodes.topic_path(topic) for topic in topics])
-    states = await run_in_slices(_decoded(dict(zip(topics, nodes, strict=True))))
+    states = await run_in_turns(_decoded(dict(zip(topics, nodes, strict=True))))
     suspected = {
         log: reason
         for log in before
@@ -503,21 +504,21 @@ async def rename_stray_logs(
             strays.append((log, verdict._replace(set_aside_ms=now_ms)))
         else:
             _hold(held, log, verdict)
-    count = 0
-    for start in range(0, len(strays), _STRAYS_PER_TURN):
-        if start:
-            await asyncio.sleep(0)
-        unchanged = [
-            (log, note)
-            for log, note in strays[start : start + _STRAYS_PER_TURN]
-            if logs.get(*_key(log)) is log and replicas.leader_epoch(_key(log)) == before[log]
-        ]
-        if unchanged:
-            replicas.remove_strays([_key(log) for log, _ in unchanged])
-        for log, note in unchanged:
-            held.pop(log, None)
-            count += _rename(logs, log, note, now_ms)
-    return count
+    removed: list[TopicPartition] = []
+    renamed = 0
+    try:
+        async for log, note in over(strays):
+            key = _key(log)
+            # It may have changed while others were renamed.
+            if logs.get(*key) is log and replicas.leader_epoch(key) == before[log]:
+                replicas.stop_stray(key)
+                removed.append(key)
+                held.pop(log, None)
+                renamed += _rename(logs, log, note, now_ms)
+    finally:
+        if removed:
+            replicas.on_strays_removed(removed)
+    return renamed
 
 
 def _hold(held: dict[Log, HeldLog], log: Log, verdict: HeldLog) -> None:
@@ -533,12 +534,11 @@ def _hold(held: dict[Log, HeldLog], log: Log, verdict: HeldLog) -> None:
 
 def _decoded(
     nodes: dict[str, tuple[bytes, Stat] | None],
-) -> Generator[None, None, dict[str, TopicState | None]]:
+) -> Steps[dict[str, TopicState | None]]:
     """The states of the topics, None for those that are not there; without malformed ones."""
     states: dict[str, TopicState | None] = {}
-    for count, (topic, node) in enumerate(nodes.items(), 1):
-        if count % _TOPICS_PER_STEP == 0:
-            yield
+    for topic, node in nodes.items():
+        yield
         try:
             states[topic] = None if node is None else znodes.decode_topic(topic, node[0])
         except MalformedZnode as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ottla.broker.replication.leader_endpoint import EARLIEST_LOCAL, LeaderUnreachable
 from ottla.broker.runtime.tasks import WorkerPoolClosed, spawn
@@ -23,16 +23,14 @@ from ottla.storage.remote.remote_storage import (
 )
 
 if TYPE_CHECKING:
-    from ottla.broker.remote.metadata_cache import RemoteLogMetadataCache
-    from ottla.broker.remote.statistics import RemoteStatistics
+    from ottla.broker.remote.remote_log_manager import RemoteLogManager
     from ottla.broker.replication.follower_truncation import FollowerTruncation
     from ottla.broker.replication.leader_endpoint import LeaderEndpoint
     from ottla.broker.replication.partition import Partition
-    from ottla.broker.runtime.tasks import WorkerPool
     from ottla.protocol.topics import TopicPartition
     from ottla.storage.log.log import Log
     from ottla.storage.remote.remote_storage import RemoteStorage
-    from ottla.storage.remote.segments import RemoteLogSegmentMetadata, TopicIdPartition
+    from ottla.storage.remote.segments import RemoteLogSegmentMetadata
 
 logger = logging.getLogger("ottla.replication")
 
@@ -42,36 +40,12 @@ _RETRY_SECONDS = 1.0
 _MAX_PROBLEMS = 10_000
 
 
-class Metadata(Protocol):
-    """`RemoteLogMetadataManager`, as far as it is used here."""
-
-    def cache(self, partition: TopicIdPartition) -> RemoteLogMetadataCache: ...
-
-
-class RemoteLogs(Protocol):
-    """`RemoteLogManager`, as far as it is used here."""
-
-    @property
-    def metadata(self) -> Metadata: ...
-
-    @property
-    def storage(self) -> RemoteStorage: ...
-
-    @property
-    def readers(self) -> WorkerPool: ...
-
-    @property
-    def statistics(self) -> RemoteStatistics: ...
-
-    def follow(self, replica: Partition) -> TopicIdPartition | None: ...
-
-
 class TierStateMachine:
     """Builds the state of followers of one leader. Loop only."""
 
     def __init__(
         self,
-        remote: RemoteLogs,
+        remote: RemoteLogManager,
         leader: LeaderEndpoint,
         now_ms: Callable[[], int],
         truncation: FollowerTruncation,
@@ -87,7 +61,8 @@ class TierStateMachine:
 
         Does nothing if the leader changes meanwhile. The requests to the leader and to the store
         have deadlines. Raises RemoteStorageError, CorruptFile, KafkaError, LeaderUnreachable and
-        the errors of `Log.truncate_fully_and_start_at`: the log is as it was then, or ends earlier.
+        the errors of `LogTruncator.truncate_fully_and_start_at`: the log is as it was then, or ends
+        earlier.
         """
         statistics = self._remote.statistics.topic(partition.topic)
         statistics.state_builds += 1
@@ -117,7 +92,9 @@ class TierStateMachine:
         logger.info(
             "[Partition %s] Truncate fully and start at offset %d: the leader has offsets from %d"
             " on in remote storage",
-            *(partition.key, end_offset, log_start),
+            partition.key,
+            end_offset,
+            log_start,
             extra=partition.key._asdict(),
         )
         self._truncation.truncate_fully_and_start_at(
@@ -221,6 +198,7 @@ class TieredFollowers:
         self._problems[partition.key] = problem
         logger.warning(
             "[Partition %s] Cannot build the state of the records in remote storage, retrying: %s",
-            *(partition.key, problem),
+            partition.key,
+            problem,
             extra=partition.key._asdict(),
         )

@@ -1,5 +1,4 @@
-"""Which request, or connection, is next when many wait, and which clients' requests cost so much
-that they wait behind others'.
+"""Fairness between clients: one request of each in turn, and expensive ones behind the others.
 
 A client is a principal and an address, with all its connections: forty connections of one client
 get as much of the event loop as one connection of another.
@@ -8,40 +7,31 @@ get as much of the event loop as one connection of another.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from ottla.broker.requests.request_context import Principal, RequestContext
+    from ottla.broker.requests.request_context import Principal, RequestConnection, RequestContext
 
 #: A request that takes longer is expensive; an append of a record takes a tenth of it.
 EXPENSIVE_SECONDS = 0.001
-#: So many expensive requests of a client and an API within `SOON_SECONDS` mark them. Fewer are
-#: perhaps those of a client that sends some, or were interrupted by other processes.
+#: This many expensive requests of a client and an API within `SOON_SECONDS` mark them. Fewer may be
+#: normal for the client, or were interrupted by other processes.
 MANY_EXPENSIVE = 8
 SOON_SECONDS = 0.1
 #: How long the mark stays after the last expensive request.
 MARK_SECONDS = 1.0
-#: Marks of so many clients and APIs, with 200 bytes each; when there are more, all are removed.
+#: Up to this many clients and APIs are marked, with 200 bytes each; then all marks are removed.
 MAX_MARKS = 4096
 
 Client = tuple["Principal", str]
 Kind = tuple["Principal", str, int]
 
 
-class ClientConnection(Protocol):
-    """By what clients are distinguished."""
-
-    @property
-    def principal(self) -> Principal: ...
-    @property
-    def client_host(self) -> str: ...
-
-
 T = TypeVar("T")
 
 
 class _ClientItems(deque[Any]):
-    """What waits of one client, in order."""
+    """The waiting items of one client, in order."""
 
     __slots__ = ("client_host", "principal")
 
@@ -52,7 +42,7 @@ class _ClientItems(deque[Any]):
 
 
 class FairQueue(Generic[T]):
-    """What waits, one of each client in turn. The items of one client stay in order."""
+    """A queue that returns one item of each client in turn. Those of one client stay in order."""
 
     __slots__ = ("_clients", "_last", "_turns", "length")
 
@@ -65,15 +55,15 @@ class FairQueue(Generic[T]):
         # name takes longer to hash than all else here.
         self._last: _ClientItems | None = None
 
-    def append(self, item: T, connection: ClientConnection) -> None:
+    def append(self, item: T, connection: RequestConnection) -> None:
         """`connection` is that of the item's client."""
         self._waiting(connection).append(item)
 
-    def append_first(self, item: T, connection: ClientConnection) -> None:
+    def append_first(self, item: T, connection: RequestConnection) -> None:
         """Before the others of its client."""
         self._waiting(connection).appendleft(item)
 
-    def _waiting(self, connection: ClientConnection) -> _ClientItems:
+    def _waiting(self, connection: RequestConnection) -> _ClientItems:
         self.length += 1
         waiting = self._last
         if (

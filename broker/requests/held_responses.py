@@ -1,60 +1,55 @@
 """Small responses that are held back for a moment and then sent one right after the other.
 
-Each send makes the kernel run the client's process, if it waits. With the computing of a request
-between two sends, the client ends its work, waits, and is run again for each response. Sent
-together, they make it run once: with 50 connections both processes take less time a request.
+If the broker computes between two sends, the kernel wakes the client once per response. Sent
+together, they wake it once: with 50 connections both processes take less time a request.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-# So many are sent at once: more gain little.
+# Responses that are sent at once; more gain little.
 MAX_HELD = 16
-# The first one waits for this time at the most, and for the request that is being handled then.
+# The longest wait of the first one, beside the request that is being handled then.
 MAX_HELD_SECONDS = 0.0005
 
 Flush = Callable[[], None]
 
 
 class HeldResponses:
-    """Between `begin` and `end` responses may be held. Loop thread only."""
+    """Responses may be held while `is_open`, which a turn sets, until `end`. Loop thread only."""
 
-    __slots__ = ("_flushes", "_since", "expects_more", "is_open")
+    __slots__ = ("_since", "expects_more", "flushes", "is_open")
 
     def __init__(self) -> None:
         self.is_open = False
         #: Another response probably follows before `end`, so that this one may be held.
         self.expects_more = False
-        self._flushes: list[Flush] = []
+        self.flushes: list[Flush] = []
         self._since = 0.0
 
     def add(self, flush: Flush, now: float) -> None:
         """Call `flush` at the end, or when the caller finds that it is due; `now` is in monotonic
         seconds."""
-        flushes = self._flushes
+        flushes = self.flushes
         if not flushes:
             self._since = now
         flushes.append(flush)
 
     def is_due(self, now: float) -> bool:
         """Whether there are enough, or the first one has waited long enough."""
-        count = len(self._flushes)
+        count = len(self.flushes)
         return count >= MAX_HELD or (count > 0 and now - self._since > MAX_HELD_SECONDS)
 
-    def begin(self) -> None:
-        """From now on responses may be held."""
-        self.is_open = True
-
     def end(self) -> None:
-        """No more are held; those that are, are sent."""
+        """Hold no more, and send those that are held."""
         self.is_open = self.expects_more = False
-        if self._flushes:
+        if self.flushes:
             self.flush()
 
     def flush(self) -> None:
         """Send what is held now."""
-        flushes, self._flushes = self._flushes, []
+        flushes, self.flushes = self.flushes, []
         for flush in flushes:
             flush()
 

@@ -1,24 +1,28 @@
 """Between the network and the handlers: a bounded queue of decoded requests.
 
-Connections put requests in, handler tasks take them out, in order. Everything is bounded: a
-connection has one request in flight; at most `max_requests` wait in the queue; and while the
-frames of all requests in progress take `max_bytes`, no big request is received. Small ones, which
-fit into one read of their connection, are: they are bounded by the number of connections, and a
-few clients with big requests must not shut out all others. A connection that finds no room
-stops reading its socket until the channel has room: so the back pressure reaches the clients.
+Connections put requests in, handler tasks take them out. Everything is bounded: a connection has
+one request in flight; at most `max_requests` wait; and while the frames of all requests in progress
+take `max_bytes`, no big request is received. Small ones, which fit into one read of their
+connection, are bounded by the number of connections: a few clients with big requests must not shut
+out all others. A connection that finds no room stops reading its socket, so the back pressure
+reaches its client.
 
-Handler tasks handle request after request without giving up the loop, for a bounded turn. A handler
-that responds at once runs inline; a coroutine gets a task of its own, so it delays no other.
-Requests of many elements have a queue of their own and a turn each. Those of a client whose
-requests of that API have just taken long have a queue too, and turns that end with the first one
-that takes as long. Turns of small requests alternate with them: however many clients send long
-ones, a small one waits for one at the most. A pause follows a turn of many elements, as long as the
-turn was, while there are small requests.
+Handler tasks handle one request after the other for a bounded turn. A handler that responds at once
+runs inline; a coroutine gets a task of its own. A request waits in one of four queues:
 
-When more than a few requests wait, one of each client is handled in turn, and when connections wait
-for a place in the queue, one of each client gets it in turn. So a client with many connections does
-not make the others wait longer than with one.
+- `_queue`: up to `FEW_REQUESTS` small ones, in arrival order;
+- `_crowd`: more small ones, one of each client in turn;
+- `_expensive_queue`: those of clients whose requests of that API have just taken long. A turn ends
+  with the first one that takes long again;
+- `_long_queue`: those of many elements, one in a turn. While there are small requests, a pause as
+  long as the turn follows, in which the others go on.
+
+Turns of small requests alternate with turns of the last two queues: a small one waits for one
+costly request at most, however many clients send those. Connections that wait for a place get it
+one of each client in turn, so that a client gains nothing by many connections.
 """
+
+from __future__ import annotations
 
 import asyncio
 import logging
@@ -26,13 +30,12 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from time import monotonic
 from types import CoroutineType, GeneratorType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.metrics.statistics import STALL_SECONDS, StallStatistics
 from ottla.broker.requests.bulk_requests import BulkRequests, EarlyCheck
 from ottla.broker.requests.fair_queue import (
     EXPENSIVE_SECONDS,
-    ClientConnection,
     ExpensiveRequests,
     FairQueue,
 )
@@ -53,6 +56,9 @@ from ottla.broker.requests.request_context import (
 from ottla.broker.runtime.tasks import spawn, stop
 from ottla.protocol.message import Message
 from ottla.protocol.steps import run
+
+if TYPE_CHECKING:
+    from ottla.broker.net.connection import Connection
 
 # One import for those who make, queue and handle requests.
 __all__ = [
@@ -79,39 +85,30 @@ logger = logging.getLogger("ottla.requests")
 MAX_TURN_SECONDS = 0.002
 MAX_TURN_REQUESTS = 256
 
-# So many small requests are handled in the order in which they came, which costs least; at half a
-# millisecond for each, the last one waits as long as a turn takes. Those that come while so many
-# wait are handled in turns of their clients.
+# Up to this many small requests stay in arrival order, which is cheapest; at half a millisecond for
+# each, the last one waits as long as a turn takes. Beyond that, clients take turns.
 FEW_REQUESTS = 4
 
 # How many requests of one connection are handled in a row when they came in together. In a row,
 # their responses are sent in one packet; the other clients wait for a millisecond at most.
 MAX_IN_A_ROW = 16
-# Of a row that begins as it is read, so many are handled before the other clients are read.
+# A row that begins as it is read pauses after this many, so that other clients are read.
 MAX_AT_ONCE = 8
-# A row ends when the turn has taken so long, if few others wait.
+# A row ends after this much of a turn, if few others wait.
 IN_A_ROW_SECONDS = 0.001
 
-# To so many connections that wait, the place of a request that is handled is offered: to more than
-# one, because some have no request any more. When all places are free, to so many in one iteration
-# of the loop: each reads a request.
+# When a request finishes, its place is offered to this many waiting connections; some have nothing
+# to send any more. When all places are free, it is this many in one iteration of the loop: each
+# connection reads a request.
 PLACES_PER_REQUEST = 2
 PLACES_AT_ONCE = 64
 
-# Small requests of so long ago need no pause between long ones.
+# Long requests pause only if a small request was handled within this time.
 SMALL_SECONDS = 0.05
-# The longest pause. What takes longer is divided, or has at most 5000 elements.
+# The longest pause. Requests that take longer are divided, or have at most 5000 elements.
 MAX_PAUSE_SECONDS = 0.01
 
 _NONE: deque[RequestContext] = deque()
-
-
-class RoomWaiter(ClientConnection, Protocol):
-    """A connection that waits for room in the channel."""
-
-    def room_available(self) -> None:
-        """Takes the room before it returns, if it still has a request. It may wait again."""
-        ...
 
 
 class RequestChannel:
@@ -135,14 +132,15 @@ class RequestChannel:
         see `BulkRequests`. `held` is shared with those who send many responses outside of a turn.
         """
         self.routes = {entry.api_key: Route(entry, throttle) for entry in handler_table}
-        # Small requests, and those that came while more than a few waited; expensive requests;
-        # those of many elements. All but the expensive ones together have `max_requests` at the
-        # most. Those are bounded by the number of connections: counted, clients that send them
-        # would leave others no place.
         self._queue: deque[RequestContext] = deque()
         self._crowd: FairQueue[RequestContext] = FairQueue()
         self._expensive_queue: FairQueue[RequestContext] = FairQueue()
         self._long_queue: FairQueue[RequestContext] = FairQueue()
+        #: Requests that wait for a handler (Kafka's RequestQueueSize).
+        self.queued = 0
+        #: Places for more requests. Expensive ones take none: the number of connections bounds
+        #: them, and clients that send them would leave others no place.
+        self.free_places = max_requests
         self._small_is_next = True
         self._long_is_next = False
         self._long_not_before = 0.0  # the end of a pause
@@ -164,8 +162,8 @@ class RequestChannel:
         self._max_requests = max_requests
         self.max_bytes = max_bytes
         self._handler_tasks = handler_tasks
-        self._waiting_for_place: FairQueue[RoomWaiter] = FairQueue()
-        self._waiting_for_bytes: deque[RoomWaiter] = deque()
+        self._waiting_for_place: FairQueue[Connection] = FairQueue()
+        self._waiting_for_bytes: deque[Connection] = deque()
         self._idle: list[asyncio.Future[None]] = []
         self._busy_tasks = 0
         self._tasks: list[asyncio.Task[None]] = []
@@ -186,23 +184,9 @@ class RequestChannel:
         self._crowd.clear()
         self._expensive_queue.clear()
         self._long_queue.clear()
+        self.queued, self.free_places = 0, self._max_requests
         self._waiting_for_place.clear()
         self._waiting_for_bytes.clear()
-
-    @property
-    def queued(self) -> int:
-        """How many requests wait for a handler (Kafka's RequestQueueSize)."""
-        return (
-            len(self._queue)
-            + self._crowd.length
-            + self._expensive_queue.length
-            + self._long_queue.length
-        )
-
-    @property
-    def is_full(self) -> bool:
-        """The queue has no place for one more request."""
-        return len(self._queue) + self._crowd.length + self._long_queue.length >= self._max_requests
 
     @property
     def has_bytes(self) -> bool:
@@ -228,9 +212,8 @@ class RequestChannel:
             not self._at_once
             or self._busy_tasks
             or self._loop is None
-            or context.is_long
             or self._long_queue.length
-            or (self._expensive.marks and self._expensive.includes(context))
+            or self._queue_of(context) is not None
         ):
             self.put(context)
             return
@@ -239,6 +222,8 @@ class RequestChannel:
         self._loop.call_soon(self._end_iteration)
         self._busy_tasks += 1
         self._queue.append(context)
+        self.queued += 1
+        self.free_places -= 1
         try:
             self._take_turn(self._queue, self._crowd, MAX_AT_ONCE, MAX_TURN_SECONDS)
         finally:  # else no handler task would be started again
@@ -251,16 +236,27 @@ class RequestChannel:
             self._at_once = True
             self._handled_at_once = 0
 
-    def put(self, context: RequestContext) -> None:
-        """Queue a request. The caller has seen that the channel is not full."""
+    def _queue_of(self, context: RequestContext) -> FairQueue[RequestContext] | None:
+        """Return the queue where a request waits for the turn of its client; None for a small one
+        if so few wait that they are handled in their order."""
         if context.is_long:
-            self._long_queue.append(context, context.connection)
-        elif self._expensive.marks and self._expensive.includes(context):
-            self._expensive_queue.append(context, context.connection)
-        elif self._crowd.length or len(self._queue) >= FEW_REQUESTS:
-            self._crowd.append(context, context.connection)
-        else:
+            return self._long_queue
+        if self._expensive.marks and self._expensive.includes(context):
+            return self._expensive_queue
+        return self._crowd if self._crowd.length else None
+
+    def put(self, context: RequestContext) -> None:
+        """Queue a request. The caller has seen that there is a free place."""
+        queue = self._queue_of(context)
+        if queue is None and len(self._queue) < FEW_REQUESTS:
             self._queue.append(context)
+        else:
+            if queue is None:
+                queue = self._crowd
+            queue.append(context, context.connection)
+        self.queued += 1
+        if queue is not self._expensive_queue:
+            self.free_places -= 1
         if not self._busy_tasks and self._idle:
             self._wake()
 
@@ -268,17 +264,17 @@ class RequestChannel:
         """Queue a request before all others of its kind: it came in with the one of the same client
         that was just handled, and their responses are to be sent together. The caller bounds how
         many in a row do so. When many wait, it is put before the others of its client."""
-        if context.is_long:
-            self._long_queue.append_first(context, context.connection)
-        elif self._expensive.marks and self._expensive.includes(context):
-            self._expensive_queue.append_first(context, context.connection)
-        elif self._crowd.length:
-            self._crowd.append_first(context, context.connection)
+        queue = self._queue_of(context)
+        if queue is not None:
+            queue.append_first(context, context.connection)
         elif context.received_at - self._turn_started_at > IN_A_ROW_SECONDS:
             self.put(context)
             return
         else:
             self._queue.appendleft(context)
+        self.queued += 1
+        if queue is not self._expensive_queue:
+            self.free_places -= 1
         self._wake()
 
     def _wake(self) -> None:
@@ -287,41 +283,31 @@ class RequestChannel:
             self._busy_tasks += 1
             self._idle.pop().set_result(None)
 
-    def reserve(self, size: int) -> None:
-        """Count the bytes of a frame that is in memory or about to be."""
-        self.in_progress_bytes += size
-
     def release(self, size: int) -> None:
         """The frame is gone."""
         self.in_progress_bytes -= size
         while self._waiting_for_bytes and self.has_bytes:
             self._waiting_for_bytes.popleft().room_available()
 
-    def wait_for_place(self, waiter: RoomWaiter) -> None:
+    def wait_for_place(self, waiter: Connection) -> None:
         """Call `waiter.room_available()` once, when the queue has a place: one connection of each
         client in turn, those of one client in order."""
         self._waiting_for_place.append(waiter, waiter)
 
-    def wait_for_bytes(self, waiter: RoomWaiter) -> None:
+    def wait_for_bytes(self, waiter: Connection) -> None:
         """Call `waiter.room_available()` once, when there is memory for a big request."""
         self._waiting_for_bytes.append(waiter)
 
     async def _handle_requests(self) -> None:
         loop = asyncio.get_running_loop()
-        queue, crowd = self._queue, self._crowd
-        expensive, long_queue = self._expensive_queue, self._long_queue
         self._busy_tasks += 1
         while True:
-            while queue or crowd.length or expensive.length or long_queue.length:
-                if not (expensive.length or long_queue.length):
-                    self._at_once = len(queue) + crowd.length + self._handled_at_once == 1
-                    self._handled_at_once = 0
-                    self._take_turn(queue, crowd, MAX_TURN_REQUESTS, MAX_TURN_SECONDS)
-                    self._small_is_next = False
-                elif (wait := self._take_next_turn()) > 0:
+            while self.queued:
+                wait = self._take_next_turn()
+                if wait > 0:
                     loop.call_later(wait, self._wake)
                     break
-                if queue or crowd.length or expensive.length or long_queue.length:
+                if self.queued:
                     await asyncio.sleep(0)
             self._busy_tasks -= 1
             idle = loop.create_future()
@@ -333,8 +319,12 @@ class RequestChannel:
         only requests of many elements and their pause is not over."""
         queue, crowd = self._queue, self._crowd
         expensive, long_queue = self._expensive_queue, self._long_queue
-        has_small = bool(queue or crowd.length)
-        if has_small and self._small_is_next:
+        small = len(queue) + crowd.length
+        is_alone = small == self.queued
+        if is_alone or (small and self._small_is_next):
+            if is_alone:
+                self._at_once = small + self._handled_at_once == 1
+                self._handled_at_once = 0
             self._take_turn(queue, crowd, MAX_TURN_REQUESTS, MAX_TURN_SECONDS)
             self._small_is_next = False
             return 0.0
@@ -346,7 +336,7 @@ class RequestChannel:
             # One that is as expensive as the last ones ends the turn.
             self._take_turn(_NONE, expensive, MAX_TURN_REQUESTS, EXPENSIVE_SECONDS)
             self._long_is_next = True
-        elif has_small:
+        elif small:
             self._take_turn(queue, crowd, MAX_TURN_REQUESTS, MAX_TURN_SECONDS)
             return 0.0
         else:
@@ -371,10 +361,13 @@ class RequestChannel:
     ) -> None:
         """Handle queued requests until there are none or the turn is over."""
         self._turn_started_at = started_at = now = monotonic()
+        places = others is not self._expensive_queue
         held = self.held
-        held.begin()
+        held.is_open = True
         for _ in range(max_requests):
             context = queue.popleft() if queue else others.pop()
+            self.queued -= 1
+            self.free_places += places
             context.dequeued_at = now
             held.expects_more = bool(queue or others.length)
             self.handle(context)
@@ -395,7 +388,9 @@ class RequestChannel:
             self._offer_places(PLACES_AT_ONCE)
         if others is self._crowd:
             self._small_at = now
-        held.end()
+        held.is_open = held.expects_more = False
+        if held.flushes:
+            held.flush()
 
     def _offer_places(self, most: int) -> None:
         """Let connections that wait read. Those that have no request any more leave their places to
@@ -403,7 +398,7 @@ class RequestChannel:
         iteration of the loop."""
         waiting = self._waiting_for_place
         for _ in range(most):
-            if not waiting.length or self.is_full:
+            if not waiting.length or self.free_places <= 0:
                 return
             waiter = waiting.pop()
             try:
@@ -420,18 +415,17 @@ class RequestChannel:
             result = route.handler(context, context.request)
             if type(result) is GeneratorType:
                 result = run(result)
+            if result is DEFERRED:
+                if not context.local_done_at:
+                    context.local_done_at = monotonic()
+            elif type(result) is CoroutineType:
+                context.local_done_at = monotonic()  # what it waits for is remote time
+                spawn(self._await_result(context, result), name=route.task_name)
+            else:
+                # What is left of the union is Message | None, which is more than mypy can see.
+                context.respond(result)  # type: ignore[arg-type]
         except Exception as error:
             self._failed(context, error)
-            return
-        if result is DEFERRED:
-            if not context.local_done_at:
-                context.local_done_at = monotonic()
-        elif type(result) is CoroutineType:
-            context.local_done_at = monotonic()  # what it waits for is remote time
-            spawn(self._await_result(context, result), name=route.task_name)
-        else:
-            # What is left of the union is Message | None, which is more than mypy can see.
-            self._respond(context, result)  # type: ignore[arg-type]
 
     async def _await_result(
         self, context: RequestContext, coroutine: Coroutine[Any, Any, Message | Deferred | None]
@@ -445,12 +439,6 @@ class RequestChannel:
         except asyncio.CancelledError:
             context.close("the broker is stopping")
             raise
-
-    def _respond(self, context: RequestContext, result: Message | None) -> None:
-        try:
-            context.respond(result)
-        except Exception as error:
-            self._failed(context, error)
 
     def _failed(self, context: RequestContext, error: Exception) -> None:
         """A handler raised: send the error response of the API, or close the connection."""

@@ -1,25 +1,30 @@
-"""A request with its connection, its handler and the way to respond.
+"""A request with its connection, its handler, the way to respond, and changes to the response.
 
 `RequestContext` is what handlers get. It knows its connection only by a Protocol, so handlers and
 tests need no network.
 """
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable, Coroutine
+from functools import partial
 from time import monotonic
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from ottla.broker.metrics.statistics import RequestStatistics
-from ottla.broker.requests import amendments
+from ottla.broker.requests.request_parts import ORDINARY, Items, Limits
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.headers import encode_response, encode_response_in_steps
 from ottla.protocol.message import Message
-from ottla.protocol.steps import Steps, run, run_in_turns
+from ottla.protocol.steps import Steps, run, run_at_once, run_in_turns
 
 if TYPE_CHECKING:
+    from ottla.broker.net.services import ListenerFacts
+    from ottla.broker.security.sasl.session import SaslSession
     from ottla.protocol.headers import RequestHeader
-    from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest
+
 
 logger = logging.getLogger("ottla.requests")
 
@@ -44,6 +49,13 @@ HandlerResult = (
 )
 # The request's type is the one of the API; a table of all of them can only say Any.
 Handler = Callable[["RequestContext", Any], HandlerResult]
+# Adds the rows to the response to a request whose handler failed, one for each requested item: the
+# request, the response, the error code and the message.
+ErrorRows = Callable[[Any, Any, int, str | None], None]
+# Changes a response; its type is the one of the API. `Steps` where there may be very many rows.
+Amend = Callable[[Any], Steps[None] | object]
+# Runs steps in turns; `run_in_turns`, or the turns of bulk requests.
+RunSteps = Callable[[Steps[Any]], Coroutine[Any, Any, Any]]
 # Builds the response to a request whose handler failed; None when the request has none.
 ErrorResponse = Callable[["RequestContext", Exception], Message | None]
 
@@ -65,18 +77,27 @@ class Principal(NamedTuple):
         return f"{self.principal_type}:{self.name}"
 
 
-# A request in a frame of this size cannot hold the loop for long, whatever it is made of. In 256
-# bytes there are 256 names at the most, which cost 25 us each; the partitions of Produce and
-# Fetch take more bytes and cost less.
-SMALL_FRAME_BYTES_OF_OTHERS = 256
-SMALL_FRAME_BYTES = {0: 32768, 1: 32768}
-
 # Every client of a listener without authentication.
 ANONYMOUS = Principal("User", "ANONYMOUS")
 
 
+class OnCluster(NamedTuple):
+    """A check that needs one operation on the cluster, such as "ALTER", whatever is requested."""
+
+    operation: str
+
+
+# How a broker with an authorizer checks the requests of an API: a permission on the cluster, the
+# name of a method of the guards in `ottla.broker.security.authorization`, or a function of a guard,
+# the context and the request.
+Check = OnCluster | str | Callable[[Any, "RequestContext", Any], Any]
+
+
 class HandlerEntry(NamedTuple):
-    """One line of the handler table: an API, its supported versions and its handler."""
+    """One line of the handler table: an API, its supported versions and its handler.
+
+    The other fields are those of `ottla.broker.requests.api_routes.ApiRoute`.
+    """
 
     api_key: int
     name: str  # Kafka's name of the API, such as "Produce"
@@ -85,6 +106,10 @@ class HandlerEntry(NamedTuple):
     handler: Handler
     before_authentication: bool = False  # ApiVersions, SaslHandshake, SaslAuthenticate
     exempt_from_request_quota: bool = False  # requests of brokers among themselves
+    check: Check | None = None
+    errors: ErrorRows | None = None
+    items: tuple[Items, ...] = ()
+    limits: Limits = ORDINARY
 
 
 class Route:
@@ -103,7 +128,7 @@ class Route:
     )
 
     def __init__(
-        self, entry: HandlerEntry, throttle: "Callable[[RequestContext], int] | None" = None
+        self, entry: HandlerEntry, throttle: Callable[[RequestContext], int] | None = None
     ) -> None:
         """`throttle` counts a response against the request quota, but for exempt APIs, and returns
         the throttle time of its client in ms."""
@@ -117,36 +142,17 @@ class Route:
         #: Of exempt APIs: for a client that may not send them.
         self.throttle_if_refused = throttle if entry.exempt_from_request_quota else None
         #: The elements of longer frames are counted; see `ottla.broker.requests.bulk_requests`.
-        self.small_frame_bytes = SMALL_FRAME_BYTES.get(entry.api_key, SMALL_FRAME_BYTES_OF_OTHERS)
-
-
-class RequestListener(Protocol):
-    """What a request needs from the listener that accepted its connection."""
-
-    security_protocol: str
-
-
-class AuthenticationSession(Protocol):
-    """What a request needs from the SASL session of its connection."""
-
-    #: Whether the client logged in with a delegation token.
-    is_token: bool
-
-    def renew(
-        self, context: "RequestContext", request: "SaslHandshakeRequest"
-    ) -> Message | None: ...
-
-    def close(self) -> None: ...
+        self.small_frame_bytes = entry.limits.small_frame_bytes
 
 
 class RequestConnection(Protocol):
-    """What a request needs from the connection it came in on."""
+    """The connection of a request, as handlers and checks use it."""
 
     @property
-    def listener(self) -> RequestListener: ...
+    def listener(self) -> ListenerFacts: ...
 
     @property
-    def sasl(self) -> AuthenticationSession | None: ...
+    def sasl(self) -> SaslSession | None: ...
 
     listener_name: str
     principal: Principal
@@ -159,7 +165,7 @@ class RequestConnection(Protocol):
     client_software_version: str
     writable_topics: dict[str, int] | None
 
-    def send_response(self, context: "RequestContext", parts: list[Any]) -> None: ...
+    def send_response(self, context: RequestContext, parts: list[Any]) -> None: ...
 
     def close(self, reason: str) -> None: ...
 
@@ -181,8 +187,10 @@ class RequestContext:
     DEFERRED. Loop thread only.
     """
 
-    #: It has so many elements that small requests are handled before it.
+    #: It has many elements: small requests are handled before it.
     is_long: ClassVar[bool] = False
+    #: The response becomes bytes that are sent.
+    is_encoded: ClassVar[bool] = True
 
     __slots__ = (
         "_is_counted",
@@ -203,7 +211,7 @@ class RequestContext:
 
     def __init__(
         self,
-        header: "RequestHeader",
+        header: RequestHeader,
         request: Message | None,
         connection: RequestConnection,
         route: Route,
@@ -223,7 +231,7 @@ class RequestContext:
         # Set before the response: the connection is muted for so long after the response is sent.
         self.throttle_time_ms = 0
         # Changes the response before it is sent; set by access control.
-        self.amend: amendments.Amend | None = None
+        self.amend: Amend | None = None
         self._is_counted = False
         self._responded = False
 
@@ -278,15 +286,17 @@ class RequestContext:
                 return
         self.connection.send_response(self, parts)
 
-    async def respond_in_turns(self, response: Message | None) -> None:
+    async def respond_in_turns(
+        self, response: Message | None, run: RunSteps = run_in_turns
+    ) -> None:
         """As `respond`, but a long response is amended and encoded in turns."""
-        if response is None:
-            self.respond(None)
-            return
-        if not self._responded:
-            await self.amend_in_turns(response)
+        if response is not None and not self._responded:
+            await self.amend_in_turns(response, run)
             if self._responded:
                 return  # that closed the connection instead
+        if response is None or not self.is_encoded:
+            self.respond(response)
+            return
         if not self.complete(response):
             return
         header = self.header
@@ -294,17 +304,16 @@ class RequestContext:
             header.api_key, header.api_version, header.correlation_id, response
         )
         try:
-            parts = await run_in_turns(steps)
+            parts = await run(steps)
         except Exception as error:
             self._not_encoded(error)
             return
         self.connection.send_response(self, parts)
 
-    async def amend_in_turns(self, response: Message) -> None:
+    async def amend_in_turns(self, response: Message, run: RunSteps = run_in_turns) -> None:
         """Amend a long response now, in turns, and not when it is sent."""
-        change, self.amend = self.amend, None
-        if change is not None:
-            await amendments.apply_in_slices(change, response)
+        if self.amend is not None:
+            await run(amended(self, response))
 
     def _not_encoded(self, error: Exception) -> None:
         # Neither the response nor the text of the error, which quotes values of it, is logged:
@@ -327,7 +336,7 @@ class RequestContext:
         if self._responded:
             raise RuntimeError(f"{self.route.entry.name} request got two responses")
         if self.amend is not None:
-            amendments.apply(self.amend, response)
+            run_at_once(apply(self.amend, response))
             if self._responded:
                 return False  # it closed the connection instead
         self._responded = True
@@ -378,3 +387,31 @@ class LongRequestContext(RequestContext):
 
     __slots__ = ()
     is_long = True
+
+
+def amend(context: RequestContext, change: Amend) -> None:
+    """Have `change` change the response before it is sent; several are applied in order.
+
+    An error response that is built because the handler failed goes through it, too.
+    """
+    before = context.amend
+    context.amend = change if before is None else partial(_in_order, before, change)
+
+
+def amended(context: RequestContext, response: Any) -> Steps[None]:
+    """Amend a long response while it is built, and not when it is sent. May pause between rows."""
+    change, context.amend = context.amend, None
+    if change is not None:
+        yield from apply(change, response)
+
+
+def apply(change: Amend, response: Any) -> Steps[None]:
+    """Change a response. May pause where `change` does."""
+    steps = change(response)
+    if type(steps) is GeneratorType:
+        yield from steps
+
+
+def _in_order(first: Amend, second: Amend, response: Any) -> Steps[None]:
+    yield from apply(first, response)
+    yield from apply(second, response)

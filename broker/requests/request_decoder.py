@@ -1,4 +1,4 @@
-"""Decodes frames into requests, and refuses frames that are no valid request.
+"""Decodes frames into requests, and refuses invalid ones.
 
 As in Kafka, an API key or version that is not supported, or bytes that cannot be decoded, close the
 connection with one line in the log. Only an ApiVersions request of an unknown version gets a
@@ -66,6 +66,10 @@ class RequestDecoder:
         if api_versions is not None:
             self._unsupported_api_versions = _unsupported_api_versions(api_versions)
 
+    def route(self, api_key: int) -> Route | None:
+        """The route of an API; None for one that this broker does not serve."""
+        return self._routes.get(api_key)
+
     def decode(
         self, frame: bytearray | memoryview, connection: RequestConnection
     ) -> RequestContext | None:
@@ -123,7 +127,7 @@ class RequestDecoder:
         view = memoryview(frame)
         header, position = decode_request_header(view)
         steps = decode_request_in_steps(header, view, position)
-        decoding = Decoding(header.api_key, steps)
+        decoding = Decoding(header.api_key, steps, route.entry.limits)
         if decoding.decode_small():
             request = decoding.message
             return RequestContext(header, request, connection, route, len(frame), received_at)

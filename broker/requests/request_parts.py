@@ -1,4 +1,4 @@
-"""Which requests consist of items that are handled one by one, and how to divide them into parts.
+"""The elements of requests: how many each API may have, and how to divide requests into parts.
 
 A request of a hundred thousand topics is handled as many small ones, whose responses are merged
 into one, so that other clients get their turn in between. Items are divided here only where Kafka
@@ -14,19 +14,59 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from ottla.protocol.message import Message
-from ottla.protocol.registry import ApiKey
 
 #: The elements of one part. A denied topic costs about 25 us, a described one some more: a part
 #: takes one or two milliseconds, well below the 50 ms that count as a stall.
 PART_ELEMENTS = 64
-# Items compared with each other in one step, which takes about a millisecond.
-STEP_ITEMS = 1024
 # What cannot be divided takes at most this: with some microseconds for each element 30 ms.
 MAX_UNDIVIDED_ELEMENTS = 5000
 
 
+class Limits(NamedTuple):
+    """How many elements the requests of an API may have: topics, partitions, names of all arrays.
+
+    The defaults are for an API of which an element costs up to 25 us.
+    """
+
+    #: A request with at most these is handled at once: 1.6 ms.
+    small: int = 64
+    #: A request with at most these has one turn for itself: 4 ms. A record with acks=all waits for
+    #: several turns, of its leader and of the fetches.
+    inline: int = 150
+    #: A request with more is invalid: its connection is closed.
+    most: int = MAX_UNDIVIDED_ELEMENTS
+    #: The elements of longer frames are counted. In 256 bytes there are 256 names at the most.
+    small_frame_bytes: int = 256
+    #: Controllers send one request at a time, which must not wait for those of other clients.
+    takes_place: bool = True
+
+
+_OF_PARTITIONS = Limits(300, 2000, small_frame_bytes=32768)
+
+ORDINARY = Limits()
+#: Requests that are handled in parts or in turns: with decoded request, response and its bytes
+#: about 20 MB, and few enough objects for a run of the garbage collector that takes below 50 ms.
+LARGE = ORDINARY._replace(most=50_000)
+#: Many partitions are usual, take more bytes, and cost 6 us each.
+FETCH = _OF_PARTITIONS._replace(most=50_000)
+#: Records for more partitions than the megabyte of a Java producer's request has batches: they
+#: are checked in one turn, which takes 2 us each, and then appended in several ones.
+PRODUCE = _OF_PARTITIONS._replace(most=15_000)
+#: The partitions of the transaction in which they are produced.
+TRANSACTION = ORDINARY._replace(most=PRODUCE.most)
+#: All partitions of a member of a consumer group, or all members of a classic group, which cannot
+#: be divided: handled in one turn they take 1.5 us each at the most.
+MEMBER = ORDINARY._replace(most=20_000)
+#: Controllers send the state of all partitions of a cluster, with ten elements for each; a leader
+#: that a follower left, the ISRs of all its partitions. A change of leaders is urgent.
+CONTROL = Limits(inline=500, most=5_000_000, takes_place=False)
+
+
 class Items(NamedTuple):
-    """A list of a request, and the list of the response that has a row for each item."""
+    """A list of a request, and the list of the response that has a row for each item.
+
+    A request whose items Kafka handles one by one is divided into parts with some of them each.
+    """
 
     request_field: str
     response_field: str
@@ -40,19 +80,19 @@ class Items(NamedTuple):
     each: bool = True
 
 
-def _itself(item: Any) -> Any:
+def itself(item: Any) -> Any:
     return item
 
 
-def _weigh_configs(item: Any) -> int:
+def weigh_configs(item: Any) -> int:
     return len(item.configs)
 
 
-def _weigh_keys(item: Any) -> int:
+def weigh_keys(item: Any) -> int:
     return len(item.configuration_keys or ())
 
 
-def _weigh_assignments(item: Any) -> int:
+def weigh_assignments(item: Any) -> int:
     weight = 0
     for each in item.assignments or ():
         weight += 1 + len(each.broker_ids)
@@ -61,54 +101,25 @@ def _weigh_assignments(item: Any) -> int:
     return weight
 
 
-def _weigh_topic(item: Any) -> int:
-    return _weigh_assignments(item) + _weigh_configs(item)
+def weigh_topic(item: Any) -> int:
+    return weigh_assignments(item) + weigh_configs(item)
 
 
-_NAME = attrgetter("name")
-_RESOURCE = attrgetter("resource_type", "resource_name")
+NAME = attrgetter("name")
+RESOURCE = attrgetter("resource_type", "resource_name")
 
 
 def _topics_of(inner_request: str, inner_response: str = "partitions") -> Items:
     return Items("topics", "topics", Items(inner_request, inner_response))
 
 
-_TOPICS = _topics_of("partitions")
-_INDEXES = _topics_of("partition_indexes")
-
-#: By API key; several where the list depends on the version. At most one is not empty.
-DIVISIBLE: dict[int, tuple[Items, ...]] = {
-    ApiKey.METADATA: (Items("topics", "topics", key=attrgetter("name", "topic_id"), each=False),),
-    ApiKey.LIST_OFFSETS: (_TOPICS,),
-    ApiKey.OFFSET_COMMIT: (_TOPICS,),
-    ApiKey.TXN_OFFSET_COMMIT: (_TOPICS,),
-    ApiKey.OFFSET_DELETE: (_TOPICS,),
-    ApiKey.DELETE_RECORDS: (_TOPICS,),
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: (_TOPICS,),
-    ApiKey.DESCRIBE_PRODUCERS: (_INDEXES,),
-    ApiKey.OFFSET_FETCH: (_INDEXES, Items("groups", "groups", _INDEXES)),
-    ApiKey.FIND_COORDINATOR: (Items("coordinator_keys", "coordinators"),),
-    ApiKey.DESCRIBE_GROUPS: (Items("groups", "groups", key=_itself),),
-    ApiKey.DELETE_GROUPS: (Items("groups_names", "results", key=_itself, each=False),),
-    ApiKey.CONSUMER_GROUP_DESCRIBE: (Items("group_ids", "groups"),),
-    ApiKey.DESCRIBE_TRANSACTIONS: (Items("transactional_ids", "transaction_states"),),
-    ApiKey.DESCRIBE_CONFIGS: (Items("resources", "results", weigh=_weigh_keys),),
-    ApiKey.ALTER_CONFIGS: (Items("resources", "responses", key=_RESOURCE, weigh=_weigh_configs),),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: (
-        Items("resources", "responses", key=_RESOURCE, weigh=_weigh_configs),
-    ),
-    ApiKey.CREATE_TOPICS: (Items("topics", "topics", key=_NAME, weigh=_weigh_topic),),
-    ApiKey.CREATE_PARTITIONS: (Items("topics", "results", key=_NAME, weigh=_weigh_assignments),),
-    ApiKey.DELETE_TOPICS: (
-        Items("topic_names", "responses", key=_itself),
-        Items("topics", "responses", key=attrgetter("name", "topic_id")),
-    ),
-}
+TOPICS = _topics_of("partitions")
+INDEXES = _topics_of("partition_indexes")
 
 
-def items_of(request: Message) -> Items | None:
-    """What divides this request; None when it has to be handled whole."""
-    for items in DIVISIBLE.get(request.API_KEY, ()):
+def items_of(divisible: tuple[Items, ...], request: Message) -> Items | None:
+    """Return the first of these lists that the request has; None if it is handled whole."""
+    for items in divisible:
         if getattr(request, items.request_field):
             return items
     return None
@@ -126,8 +137,8 @@ class Part(NamedTuple):
 
 
 def parts_of(request: Message, items: Items) -> Iterator[Part | None]:
-    """The parts of a request, in the order of its items. None stands between steps of about a
-    millisecond that found no part yet."""
+    """The parts of a request, in the order of its items. None stands wherever the search for the
+    next part may pause."""
     for found in _divide(getattr(request, items.request_field), items):
         if found is None:
             yield None
@@ -179,7 +190,7 @@ def _divide_item(item: Any, inner: Items) -> Iterator[_Found | None]:
 
 
 def _groups(found: list[Any], items: Items) -> Iterator[list[Any] | None]:
-    """Items that must stay together. None: a step without a result."""
+    """Items that must stay together. None stands wherever the search may pause."""
     key = items.key
     if key is None:
         for item in found:
@@ -187,12 +198,11 @@ def _groups(found: list[Any], items: Items) -> Iterator[list[Any] | None]:
         return
     kept = 2 if items.each else 1
     groups: dict[object, list[Any]] = {}
-    for index, item in enumerate(found):
+    for item in found:
         group = groups.setdefault(key(item), [])
         if len(group) < kept:
             group.append(item)
-        if index % STEP_ITEMS == STEP_ITEMS - 1:
-            yield None
+        yield None
     yield from groups.values()
 
 

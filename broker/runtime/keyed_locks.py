@@ -22,7 +22,7 @@ class KeyedLocks(Generic[Key]):
 
     @asynccontextmanager
     async def locked(self, key: Key) -> AsyncIterator[None]:
-        """Holds the lock of the key; tasks get it in the order in which they came."""
+        """Hold the lock of the key; tasks get it in the order in which they came."""
         lock, users = self._locks.setdefault(key, (asyncio.Lock(), []))
         users.append(None)
         try:

@@ -43,7 +43,7 @@ def spawn(coroutine: Coroutine[Any, Any, Result], *, name: str) -> asyncio.Task[
     return task
 
 
-async def gather_in_slices(coroutines: Sequence[Coroutine[Any, Any, object]], at_once: int) -> None:
+async def gather_limited(coroutines: Sequence[Coroutine[Any, Any, object]], at_once: int) -> None:
     """Run the coroutines, at most `at_once` of them beside each other; they do not raise."""
     if len(coroutines) == 1:
         await coroutines[0]  # needs no task
@@ -137,7 +137,7 @@ class WorkerPool:
 
     @property
     def accepted(self) -> int:
-        """How many functions run or wait in the queue now."""
+        """The number of functions that run or wait in the queue."""
         return self._limit - self._free + self._posted
 
     def oldest_seconds(self) -> float:

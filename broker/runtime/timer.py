@@ -1,8 +1,7 @@
 """Timers on the event loop, driven by the timing wheel.
 
 Everything in the broker that waits for a time to pass uses one `Timer`: a million pending delays
-are one entry in the loop, armed for the next bucket of the wheel that holds a task. `ManualTimer`
-is the same thing moved by hand, for tests.
+are one entry in the loop, armed for the next bucket of the wheel that holds a task.
 """
 
 import asyncio
@@ -11,17 +10,14 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from ottla.broker.runtime.clock import ManualClock
 from ottla.broker.runtime.wheel import TimerTask, TimingWheel
+from ottla.protocol.steps import Turn
 
 logger = logging.getLogger("ottla.timer")
 
-# How long callbacks may run before the loop gets a turn, when very many are due in one tick.
-MAX_TURN_SECONDS = 0.005
-
 
 class DelayQueue(Protocol):
-    """What users of a timer need: satisfied by `Timer` and by `ManualTimer`."""
+    """Calls back after a delay: a `Timer`, or one that a test moves by hand."""
 
     def schedule(self, delay_ms: int, callback: Callable[[], object]) -> TimerTask:
         """Call `callback` once, not before `delay_ms` have passed. `cancel()` it in O(1)."""
@@ -107,7 +103,7 @@ class Timer:
     def _run_due(self) -> None:
         due = self._due
         self._running = True
-        started_at = time.monotonic()
+        turn = Turn()
         while due:
             task = due.pop()
             callback, task.callback = task.callback, None
@@ -117,7 +113,7 @@ class Timer:
                 callback()
             except Exception:
                 logger.exception("a timer's callback failed: %r", callback)
-            if time.monotonic() - started_at > MAX_TURN_SECONDS:
+            if turn.is_over:
                 break
         self._running = False
         if not due:
@@ -126,55 +122,3 @@ class Timer:
             # Other tasks of the loop run, then the rest; nothing can be due earlier than that.
             self._armed_for_ms = 0
             self._handle = asyncio.get_running_loop().call_soon(self._wake_up)
-
-
-class ManualTimer:
-    """A timer that stands still until `advance` is called. For tests and simulations.
-
-    Callbacks run inside `advance`, each at its own moment of the clock, and what they raise
-    comes out of it.
-    """
-
-    def __init__(self, clock: ManualClock | None = None) -> None:
-        self.clock = clock if clock is not None else ManualClock()
-        self._wheel = TimingWheel(start_ms=self._now_ms())
-        self._due: list[TimerTask] = []
-
-    def _now_ms(self) -> int:
-        return round(self.clock.monotonic() * 1000)
-
-    def schedule(self, delay_ms: int, callback: Callable[[], object]) -> TimerTask:
-        """As `Timer.schedule`; a delay of 0 or less runs in the next `advance`, even by 0 ms."""
-        task = TimerTask(self._now_ms() + max(delay_ms, 0), callback)
-        self._wheel.catch_up(self._now_ms())
-        if not self._wheel.insert(task):
-            self._due.append(task)
-        return task
-
-    def advance(self, milliseconds: int) -> int:
-        """Move the clock on and run what falls due on the way. Returns how many callbacks ran."""
-        target_ms = self._now_ms() + milliseconds
-        ran = 0
-        while True:
-            ran += self._run_due()
-            next_ms = self._wheel.next_expiration_ms()
-            if self._due:  # scheduled without delay by what just ran: due in the next moment
-                next_ms = self._now_ms() + 1
-            if next_ms is None or next_ms > target_ms:
-                break
-            self.clock.advance(max(next_ms - self._now_ms(), 0))
-            self._due += self._wheel.advance(self._now_ms())
-        self.clock.advance(target_ms - self._now_ms())
-        return ran
-
-    def _run_due(self) -> int:
-        # Only what was due at the start: a callback that schedules itself with no delay runs
-        # again in the next millisecond, as on a loop.
-        due, self._due = self._due, []
-        ran = 0
-        for task in due:
-            callback, task.callback = task.callback, None
-            if callback is not None:
-                callback()
-                ran += 1
-        return ran

@@ -7,16 +7,15 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ottla.broker.cluster.controlled_shutdown import hand_over
+from ottla.broker.cluster.controller_channel import hand_over
 from ottla.broker.cluster.identity import check_identity, establish
 from ottla.broker.config.dynamic_config import load_broker_settings
-from ottla.broker.observability.broker_state import BrokerState, Phase
+from ottla.broker.observability.broker_state import BrokerState, Phase, StateLog
 from ottla.broker.observability.monitoring import event_log, open_http
-from ottla.broker.observability.state_log import StateLog
 from ottla.broker.runtime.tasks import run_in_threads
-from ottla.broker.server.foundation import log_config_factory
+from ottla.broker.server.broker import Broker
 from ottla.broker.server.http_assembly import observe, serve_parts
-from ottla.broker.server.parts import BrokerParts, build_parts
+from ottla.broker.server.settings import log_config_factory
 from ottla.broker.server.start_checks import (
     check_certificates,
     check_directories,
@@ -88,7 +87,7 @@ class BrokerServer:
         self._store: ZnodeStore | None = None
         self._logs: LogManager | None = None
         self._logs_loaded = False
-        self._parts: BrokerParts | None = None
+        self._parts: Broker | None = None
         self._http: HttpEndpoint | None = None
         self._event_log: EventLog | None = None
         self._state: BrokerState | None = None
@@ -97,7 +96,7 @@ class BrokerServer:
         self._start_is_cancelled = False
 
     @property
-    def parts(self) -> BrokerParts:
+    def parts(self) -> Broker:
         """The parts of a broker that has been started."""
         assert self._parts is not None, "the broker was not started"
         return self._parts
@@ -157,34 +156,33 @@ class BrokerServer:
             from ottla.broker.security.sasl.scram_admin import add_users
 
             await add_users(store, self._new_users)
-        parts = self._parts = build_parts(config, identity, store, logs, self._on_all_disks_failed)
-        parts.check_connected()
+        parts = self._parts = Broker(config, identity, store, logs, self._on_all_disks_failed)
         self.ports = parts.listeners.ports
         parts.listeners.open_all()
         state.observed = observe(parts)
-        await parts.base.dynamic_config.start()
-        check_tiered_topics(config, parts.base.dynamic_config.tiered_topics())
-        await parts.base.features.start()
+        await parts.dynamic_config.start()
+        check_tiered_topics(config, parts.dynamic_config.tiered_topics())
+        await parts.features.start()
         if early:
-            parts.base.events.broker_changed(early)
-        await parts.security.access_control.start()
-        await parts.security.delegation_tokens.start()
+            parts.dynamic_config.listener.broker_changed(early)
+        await parts.access_control.start()
+        await parts.delegation_tokens.start()
         await parts.listeners.start_sasl()
-        if parts.cluster.login is not None:
-            await parts.cluster.login.start()
+        if parts.login is not None:
+            await parts.login.start()
         state.phase = Phase.LOADING
-        await parts.base.workers.run(self._load_logs)
+        await parts.workers.run(self._load_logs)
         await _decide_topics(parts)
         state.phase = Phase.JOINING
         await _join_cluster(parts)
-        parts.network.server.start()
-        await parts.base.metadata.wait_until(lambda known: bool(known.brokers), _FIRST_METADATA_MS)
-        parts.upkeep.scheduler.start()
-        if parts.replicas.remote_logs is not None:
-            parts.replicas.remote_logs.startup()
-        parts.replicas.mover.resume()
+        parts.network_server.start()
+        await parts.metadata.wait_until(lambda known: bool(known.brokers), _FIRST_METADATA_MS)
+        parts.scheduler.start()
+        if parts.remote_logs is not None:
+            parts.remote_logs.startup()
+        parts.mover.resume()
         if self._watches_stalls:
-            parts.network.stalls.start()
+            parts.stalls.start()
         if self._http is not None:
             serve_parts(self._http, parts, state, events)
         self._started = True
@@ -193,9 +191,9 @@ class BrokerServer:
     def _load_logs(self) -> None:
         """In a worker thread, since recovery may take long; no request uses the logs yet."""
         parts = self.parts
-        parts.base.logs.load(
-            parts.base.clock.now_ms(),
-            config_of=parts.base.dynamic_config.log_config,
+        parts.logs.load(
+            parts.clock.now_ms(),
+            config_of=parts.dynamic_config.log_config,
             run_all=run_in_threads,
             progress=self._load_progress(),
         )
@@ -225,47 +223,47 @@ class BrokerServer:
         if self._started and parts is not None:
             self._started = False
             if crash:
-                parts.network.server.close()
+                parts.network_server.close()
             else:
                 if not self.config.embedded and self.config.controlled_shutdown_enable:
                     await self._hand_over(parts)
-                parts.network.server.stop_accepting()
+                parts.network_server.stop_accepting()
                 parts.coordinators.shutdown()
-                await parts.network.server.drain(_DRAIN_MS)
-            if parts.replicas.remote_logs is not None:
-                await parts.replicas.remote_logs.shutdown(crash=crash)
-            await parts.upkeep.scheduler.stop()
-            parts.replicas.fetchers.close()
-            parts.replicas.mover.stop()
-            await parts.control.controller.stop(
+                await parts.network_server.drain(_DRAIN_MS)
+            if parts.remote_logs is not None:
+                await parts.remote_logs.shutdown(crash=crash)
+            await parts.scheduler.stop()
+            parts.fetchers.close()
+            parts.mover.stop()
+            await parts.controller.stop(
                 _CONTROLLER_STOP_MS if self._has_tree else _WITHOUT_ZOOKEEPER_MS
             )
             if not crash:
                 await self._unregister(parts)
-            parts.base.dynamic_config.stop()
-            parts.base.features.stop()
-            parts.security.access_control.stop()
-            parts.security.delegation_tokens.stop()
+            parts.dynamic_config.stop()
+            parts.features.stop()
+            parts.access_control.stop()
+            parts.delegation_tokens.stop()
             parts.listeners.stop()
-            if parts.cluster.login is not None:
-                parts.cluster.login.stop()
-            parts.network.stalls.stop()
+            if parts.login is not None:
+                parts.login.stop()
+            parts.stalls.stop()
         if self._http is not None:
             await self._http.close()
         if self._state_log is not None:
             await self._state_log.stop()
         if parts is not None:
-            parts.network.server.close()
-            parts.cluster.inter_broker_client.close()
-            await parts.network.request_channel.close()
+            parts.network_server.close()
+            parts.inter_broker_client.close()
+            await parts.request_channel.close()
             parts.quotas.stop()
-            if parts.network.tracing is not None:
-                await parts.network.tracing.stop()
-            parts.security.log.flush()
-            parts.base.timer.close()
-            await parts.base.workers.close()
-            await parts.base.flush_workers.close()
-            await parts.replicas.deferred_validation.close()
+            if parts.tracing is not None:
+                await parts.tracing.stop()
+            parts.security_log.flush()
+            parts.timer.close()
+            await parts.workers.close()
+            await parts.flush_workers.close()
+            await parts.deferred_validation.close()
         await self._close_data(crash)
         if self._event_log is not None:
             self._event_log.detach()
@@ -275,27 +273,27 @@ class BrokerServer:
         """Whether what needs the znode tree can be done at all."""
         return self._state is not None and self._state.can_change_tree
 
-    async def _hand_over(self, parts: BrokerParts) -> None:
+    async def _hand_over(self, parts: Broker) -> None:
         """Without ZooKeeper a controller of this process cannot respond, and another one may not:
         the retries would take longer than what stops the broker waits before it kills it."""
         limit_seconds = None if self._has_tree else _WITHOUT_ZOOKEEPER_MS / 1000
         try:
             async with asyncio.timeout(limit_seconds):
-                await hand_over(self.config, parts.cluster.channel)
+                await hand_over(self.config, parts.controller_channel)
         except TimeoutError:
             logger.warning(
                 "Proceeding to shut down without controlled shutdown: ZooKeeper is not connected"
             )
 
-    async def _unregister(self, parts: BrokerParts) -> None:
+    async def _unregister(self, parts: Broker) -> None:
         """Before the logs are closed, which may take seconds: leaders wait with acks=all for a
         replica that has caught up, as long as its broker is registered."""
         if self.config.embedded:
             return
         try:
             async with asyncio.timeout(_UNREGISTER_MS / 1000):
-                await parts.control.registration.unregister()
-                await parts.control.strays.note_newest()
+                await parts.registration.unregister()
+                await parts.strays.note_newest()
         except (StoreError, TimeoutError) as error:
             # The registration ends with the session.
             logger.info("Failed to unregister: %s", str(error) or type(error).__name__)
@@ -307,9 +305,9 @@ class BrokerServer:
                 logs.abandon()
             elif self._logs_loaded:
                 parts = self.parts
-                epoch = parts.control.registration.broker_epoch
+                epoch = parts.registration.broker_epoch
                 await asyncio.to_thread(
-                    logs.shutdown, parts.base.clock.now_ms(), epoch, run_all=run_in_threads
+                    logs.shutdown, parts.clock.now_ms(), epoch, run_all=run_in_threads
                 )
             else:
                 # Nothing was opened: the data is as clean, or not, as it was.
@@ -319,9 +317,9 @@ class BrokerServer:
             await store.close()
 
 
-async def _decide_topics(parts: BrokerParts) -> None:
+async def _decide_topics(parts: Broker) -> None:
     """Of a partition with logs of two topics of the same name, keeps that of the topic that is."""
-    logs, store = parts.base.logs, parts.base.store
+    logs, store = parts.logs, parts.store
     for topic in logs.undecided:
         topic_id = None
         try:
@@ -331,22 +329,22 @@ async def _decide_topics(parts: BrokerParts) -> None:
             pass
         except MalformedZnode as error:
             logger.error("Failed to read the topic id of %s: %s", topic, error)
-        logs.decide(topic, topic_id, parts.base.clock.now_ms())
+        logs.decide(topic, topic_id, parts.clock.now_ms())
 
 
-async def _join_cluster(parts: BrokerParts) -> None:
+async def _join_cluster(parts: Broker) -> None:
     """Registers, then lets the controller tell this broker what it leads."""
     counts = [
-        await _partition_count(parts.base.store, topic)
+        await _partition_count(parts.store, topic)
         for topic in (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_STATE_TOPIC)
     ]
     parts.coordinators.startup(*counts)
-    parts.network.request_channel.start()
-    registration = parts.control.registration
-    registration.unclean_shutdown = parts.base.logs.unclean_start
+    parts.request_channel.start()
+    registration = parts.registration
+    registration.unclean_shutdown = parts.logs.unclean_start
     await check_advertised_addresses(registration.store, registration.info)
     await registration.register()
-    await parts.control.controller.start()
+    await parts.controller.start()
 
 
 async def _partition_count(store: ZnodeStore, topic: str) -> int | None:

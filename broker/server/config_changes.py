@@ -4,66 +4,43 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.broker.config.listeners import LISTENERS
-from ottla.broker.runtime.slices import SlicedJobs
-from ottla.broker.server.control_assembly import controller_settings
+from ottla.broker.server.settings import controller_settings
 from ottla.protocol.errors import KafkaError
+from ottla.protocol.steps import TurnQueue
 
 if TYPE_CHECKING:
-    from ottla.broker.security.tls.late_tls import LateTls
-    from ottla.broker.server.control_assembly import ControlParts
-    from ottla.broker.server.foundation import Foundation
-    from ottla.broker.server.open_listeners import OpenListeners
-    from ottla.broker.server.quota_assembly import QuotaParts
-    from ottla.broker.server.replica_assembly import ReplicaParts
-    from ottla.broker.server.security_assembly import SecurityParts
+    from ottla.broker.server.broker import Broker
+    from ottla.protocol.steps import Steps
 
 logger = logging.getLogger("ottla.broker")
-
-# About 0.1 ms if each is of another topic that has settings of its own.
-_LOGS_PER_STEP = 2
 
 
 class ConfigChanges:
     """Satisfies `ottla.broker.config.dynamic_config.ConfigListener`. Loop only."""
 
-    def __init__(
-        self,
-        base: Foundation,
-        replicas: ReplicaParts,
-        control: ControlParts,
-        quotas: QuotaParts,
-        security: SecurityParts,
-        tls: LateTls,
-        listeners: OpenListeners,
-    ) -> None:
-        self._base = base
-        self._replicas = replicas
-        self._control = control
-        self._quotas = quotas
-        self._security = security
-        self._tls = tls
-        self._listeners = listeners
+    def __init__(self, parts: Broker) -> None:
+        self._parts = parts
         loop = asyncio.get_running_loop()
 
         def defer(callback: Callable[[], None]) -> None:
             loop.call_soon(callback)
 
-        self._jobs = SlicedJobs(defer)
+        self._jobs = TurnQueue(defer)
 
     def topic_changed(self, topic: str) -> None:
         """Applies throttles, an unclean leader election, and the settings of the topic's logs."""
-        dynamic_config = self._base.dynamic_config
+        dynamic_config = self._parts.dynamic_config
         overrides = dynamic_config.topic_overrides(topic)
-        self._replicas.throttles.apply_topic(topic, overrides)
+        self._parts.throttles.apply_topic(topic, overrides)
         # As the value was given: Kafka, too, takes "True".
         if overrides.get("unclean.leader.election.enable", "").strip().lower() == "true":
-            self._control.controller.enable_topic_unclean_leader_election(topic)
+            self._parts.controller.enable_topic_unclean_leader_election(topic)
         new = dynamic_config.log_config(topic)
-        for log in self._base.logs.logs():
+        for log in self._parts.logs.logs():
             if log.topic == topic:
                 log.update_config(new)
         self._apply_remote_storage(topic)
@@ -71,52 +48,52 @@ class ConfigChanges:
     def _apply_remote_storage(self, topic: str | None) -> None:
         """Begins or ends the tasks of partitions whose `remote.storage.enable` changed; None: of
         all topics."""
-        remote_logs = self._replicas.remote_logs
+        remote_logs = self._parts.remote_logs
         if remote_logs is not None:
-            replicas = self._replicas.manager.partitions.values()
+            replicas = self._parts.replica_manager.partitions.values()
             remote_logs.settings_changed(
                 [each for each in replicas if topic is None or each.topic == topic]
             )
 
     def broker_changed(self, names: list[str]) -> None:
         """Applies the settings of all logs, throttles, limits, keys and the controller."""
-        base, config = self._base, self._base.config
+        parts, config = self._parts, self._parts.config
         self._jobs.start(self._update_logs())
-        self._replicas.throttles.apply_broker(self._replicas.mover.throttle)
-        base.logs.min_free_bytes = config.ottla_log_dir_min_free_bytes
-        base.logs.set_producer_expiration(config.producer_id_expiration_ms)
-        self._replicas.compaction.settings_changed()
-        if self._replicas.remote_logs is not None:
-            self._replicas.remote_logs.update_quotas(config)
-        remote_fetches = self._replicas.manager.remote_fetches
+        self._parts.throttles.apply_broker(self._parts.mover.throttle)
+        parts.logs.min_free_bytes = config.ottla_log_dir_min_free_bytes
+        parts.logs.set_producer_expiration(config.producer_id_expiration_ms)
+        self._parts.log_cleaner.settings_changed()
+        if self._parts.remote_logs is not None:
+            self._parts.remote_logs.update_quotas(config)
+        remote_fetches = self._parts.replica_manager.remote_fetches
         if remote_fetches is not None:
             remote_fetches.reader.indexes.set_max_bytes(
                 config.remote_log_index_file_cache_total_size_bytes
             )
-        self._quotas.settings_changed(config)
-        self._control.controller.update_settings(controller_settings(config))
-        self._tls.settings_changed(names)
+        self._parts.quotas.settings_changed(config)
+        self._parts.controller.update_settings(controller_settings(config))
+        self._parts.tls.settings_changed(names)
         if not set(LISTENERS).isdisjoint(names):
-            self._listeners.changed()
+            self._parts.listeners.changed()
 
-    def _update_logs(self) -> Generator[None, None, None]:
-        for count, log in enumerate(self._base.logs.logs(), 1):
-            log.update_config(self._base.dynamic_config.log_config(log.topic))
-            if count % _LOGS_PER_STEP == 0:
-                yield
+    def _update_logs(self) -> Steps[None]:
+        # Settings that change at a pause start a job of their own, which runs after this one.
+        for log in self._parts.logs.logs():
+            log.update_config(self._parts.dynamic_config.log_config(log.topic))
+            yield
         self._apply_remote_storage(None)
 
     def quota_changed(self, kind: str, name: str, properties: dict[str, str]) -> None:
         """Applies the SCRAM credentials and the quotas of a user, client or ip."""
-        self._security.scram_credentials.apply(kind, name, properties)
-        self._quotas.clients.apply(f"{kind}/{name}", properties)
+        self._parts.scram_credentials.apply(kind, name, properties)
+        self._parts.quotas.clients.apply(f"{kind}/{name}", properties)
 
     def client_metrics_changed(self, name: str, properties: dict[str, str]) -> None:
         """Applies a subscription to metrics of clients."""
-        if self._base.client_metrics is None:
+        if self._parts.client_metrics is None:
             return
         try:
-            self._base.client_metrics[0].update(name, properties)
+            self._parts.client_metrics[0].update(name, properties)
         except KafkaError as error:
             # A tool that writes the znode itself has not had it validated by a broker.
             logger.warning("client metrics subscription %s is ignored: %s", name, error.message)

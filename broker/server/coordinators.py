@@ -8,15 +8,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.cluster.producer_ids import ProducerIdManager
-from ottla.broker.config.groups import assignor_names, rebalance_protocols
+from ottla.broker.config.rules import rebalance_protocols
 from ottla.broker.coordination.auto_topic_creation import AutoTopicCreation
-from ottla.broker.coordination.znode_topics import existing_partitions
+from ottla.broker.coordination.znodes import existing_partitions
 from ottla.broker.groups.coordinator import GroupCoordinator
-from ottla.broker.groups.settings import GroupSettings
 from ottla.broker.replication.coordinator_log import ReplicatedCoordinatorLog
+from ottla.broker.server.settings import group_settings, transaction_settings
 from ottla.broker.transactions.coordinator import TransactionCoordinator
 from ottla.broker.transactions.marker_writer import BrokerMarkerTransport, MarkerWriter
-from ottla.broker.transactions.settings import TransactionSettings
 from ottla.broker.transactions.verification import TransactionVerifier
 from ottla.protocol.messages.produce import PartitionProduceResponse
 from ottla.protocol.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
     from ottla.broker.config.broker_config import BrokerConfig
     from ottla.broker.coordination.coordinated_partitions import CoordinatedPartitions
-    from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
+    from ottla.broker.groups.consumer.cluster_topics import ClusterTopics
     from ottla.broker.replication.partition import Partition
     from ottla.broker.replication.replica_manager import ReplicaManager
     from ottla.broker.requests.held_responses import HeldResponses
@@ -77,7 +76,13 @@ class Coordinators:
 
             creation = AutoTopicCreation(config, metadata, channel.create_topics)
             self.share = ShareParts(
-                *(config, replica_manager, metadata, inter_broker_client, clock, timer, defer),
+                config,
+                replica_manager,
+                metadata,
+                inter_broker_client,
+                clock,
+                timer,
+                defer,
                 creation.ensure,
                 group_configs,
             )
@@ -214,33 +219,7 @@ class Coordinators:
         )
 
 
-def group_settings(
-    config: BrokerConfig, group_configs: Callable[[str], Mapping[str, str]]
-) -> GroupSettings:
-    """The group coordinator's part of the settings."""
-    return GroupSettings(
-        group_configs=group_configs,
-        group_min_session_timeout_ms=config.group_min_session_timeout_ms,
-        group_max_session_timeout_ms=config.group_max_session_timeout_ms,
-        group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
-        group_max_size=config.group_max_size,
-        offset_metadata_max_bytes=config.offset_metadata_max_bytes,
-        offsets_topic_num_partitions=config.offsets_topic_num_partitions,
-        offsets_topic_compression_codec=config.offsets_topic_compression_codec,
-        offsets_retention_ms=config.offsets_retention_minutes * 60_000,
-        offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
-        group_consumer_heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
-        group_consumer_session_timeout_ms=config.group_consumer_session_timeout_ms,
-        group_consumer_max_size=config.group_consumer_max_size,
-        group_consumer_assignors=assignor_names(config.group_consumer_assignors),
-        group_consumer_migration_policy=config.group_consumer_migration_policy.lower(),
-        group_coordinator_rebalance_protocols=rebalance_protocols(
-            config.group_coordinator_rebalance_protocols
-        ),
-    )
-
-
-def _catalog(config: BrokerConfig, metadata: MetadataCache) -> TopicCatalog | None:
+def _catalog(config: BrokerConfig, metadata: MetadataCache) -> ClusterTopics | None:
     """The topics for groups of the newer protocols; None where they are not served."""
     protocols = rebalance_protocols(config.group_coordinator_rebalance_protocols)
     if not protocols & {"consumer", "share"}:
@@ -248,19 +227,3 @@ def _catalog(config: BrokerConfig, metadata: MetadataCache) -> TopicCatalog | No
     from ottla.broker.groups.consumer.cluster_topics import ClusterTopics  # most brokers need none
 
     return ClusterTopics(lambda: metadata.snapshot)
-
-
-def transaction_settings(config: BrokerConfig) -> TransactionSettings:
-    """The transaction coordinator's part of the settings."""
-    return TransactionSettings(
-        transaction_max_timeout_ms=config.transaction_max_timeout_ms,
-        transaction_state_log_num_partitions=config.transaction_state_log_num_partitions,
-        transactional_id_expiration_ms=config.transactional_id_expiration_ms,
-        transaction_abort_timed_out_transaction_cleanup_interval_ms=(
-            config.transaction_abort_timed_out_transaction_cleanup_interval_ms
-        ),
-        transaction_remove_expired_transaction_cleanup_interval_ms=(
-            config.transaction_remove_expired_transaction_cleanup_interval_ms
-        ),
-        transaction_partition_verification_enable=config.transaction_partition_verification_enable,
-    )

@@ -11,18 +11,20 @@ from ottla.broker.config.errors import ConfigError
 from ottla.broker.config.sasl import max_receive_size
 from ottla.broker.net.listener import ListenError
 from ottla.broker.runtime.tasks import spawn
-from ottla.broker.server.security_assembly import build_sasl
 from ottla.controller.registration import AdvertisedAddressTaken, check_advertised_addresses
 from ottla.controller.tree.store import StoreError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.broker.cluster.endpoints import Endpoints
+    from ottla.broker.config.broker_config import BrokerConfig
     from ottla.broker.config.listeners import Endpoint
+    from ottla.broker.net.server import NetworkServer
+    from ottla.broker.runtime.timer import DelayQueue
     from ottla.broker.security.sasl.listeners import SaslListeners
     from ottla.broker.security.tls.late_tls import LateTls
-    from ottla.broker.server.foundation import Foundation
-    from ottla.broker.server.network_assembly import NetworkParts
-    from ottla.broker.server.quota_assembly import QuotaParts
-    from ottla.broker.server.security_assembly import SecurityParts
+    from ottla.broker.server.quota_limits import QuotaLimits
     from ottla.controller.model import BrokerInfo
     from ottla.controller.registration import BrokerRegistration
 
@@ -37,29 +39,36 @@ class OpenListeners:
 
     def __init__(
         self,
-        base: Foundation,
+        config: BrokerConfig,
+        broker_id: int,
+        timer: DelayQueue,
         tls: LateTls,
-        quotas: QuotaParts,
-        security: SecurityParts,
-        network: NetworkParts,
+        quotas: QuotaLimits,
+        server: NetworkServer,
+        endpoints: Endpoints,
         registration: BrokerRegistration,
+        new_sasl: Callable[[], SaslListeners],
     ) -> None:
+        """`new_sasl` is called for the first SASL listener."""
         #: The port of each open listener by name.
         self.ports: dict[str, int] = {}
-        self._base = base
+        self._config = config
+        self._broker_id = broker_id
+        self._timer = timer
         self._tls = tls
         self._quotas = quotas
-        self._security = security
-        self._network = network
+        self._server = server
+        self._endpoints = endpoints
         self._registration = registration
-        self._sasl: SaslListeners | None = network.sasl
+        self._new_sasl = new_sasl
+        self._sasl: SaslListeners | None = None
         self._is_changed = False
         self._is_applying = False
         self._stopped = False
 
     def open_all(self) -> None:
         """Binds all listeners of a broker that starts. Raises ConfigError or ListenError."""
-        for endpoint in self._base.config.listener_endpoints():
+        for endpoint in self._config.listener_endpoints():
             self._open(endpoint)
         self._registration.info = self._info()
 
@@ -90,11 +99,11 @@ class OpenListeners:
             self._is_applying = False
 
     async def _apply(self) -> None:
-        wanted = {each.listener_name: each for each in self._base.config.listener_endpoints()}
+        wanted = {each.listener_name: each for each in self._config.listener_endpoints()}
         for name in [name for name in self.ports if name not in wanted]:
             self._close(name)
         new = [each for name, each in wanted.items() if name not in self.ports]
-        self._quotas.apply_listeners(self._base.config)
+        self._quotas.apply_listeners(self._config)
         for endpoint in new:
             try:
                 self._open(endpoint)
@@ -106,7 +115,7 @@ class OpenListeners:
                     endpoint,
                     self.ports[endpoint.listener_name],
                 )
-        self._network.endpoints.wildcard_listeners = wildcard_listeners(self._base.config)
+        self._endpoints.wildcard_listeners = wildcard_listeners(self._config)
         if any(each.uses_sasl for each in new):
             try:
                 await self.start_sasl()
@@ -126,7 +135,7 @@ class OpenListeners:
             logger.error("The advertised listeners stay as they were: %s", error)
         except StoreError as error:
             logger.warning("Cannot register the changed listeners, retrying: %s", error)
-            self._base.timer.schedule(_RETRY_MS, self.changed)
+            self._timer.schedule(_RETRY_MS, self.changed)
         else:
             logger.info(
                 "Registered the listeners %s", ", ".join(str(each) for each in info.endpoints)
@@ -134,7 +143,7 @@ class OpenListeners:
 
     def _info(self) -> BrokerInfo:
         """A listener that could not be opened is not advertised."""
-        return broker_info(self._base.config, self._base.broker_id, self.ports)
+        return broker_info(self._config, self._broker_id, self.ports)
 
     def _open(self, endpoint: Endpoint) -> None:
         name, protocol, host, port = endpoint
@@ -142,11 +151,9 @@ class OpenListeners:
         new_session = None
         if endpoint.uses_sasl:
             if self._sasl is None:
-                statistics = self._network.server.statistics
-                self._sasl = build_sasl(self._base, self._security, statistics)
-            assert self._sasl is not None
+                self._sasl = self._new_sasl()
             new_session = self._sasl.new_session(name)
-        server = self._network.server
+        server = self._server
         self.ports[name] = server.add_listener(
             name,
             host,
@@ -158,7 +165,7 @@ class OpenListeners:
                 None if tls is None or new_session else tls.principal_of_certificate
             ),
             new_session=new_session,
-            first_frame_max_bytes=max_receive_size(self._base.config, name),
+            first_frame_max_bytes=max_receive_size(self._config, name),
         )
         if tls is not None:
             self._tls.listeners().on_renewed(name, partial(server.renew_tls, name))
@@ -168,5 +175,5 @@ class OpenListeners:
         self._tls.forget(name)
         if self._sasl is not None:
             self._sasl.forget(name)
-        self._network.server.remove_listener(name)
+        self._server.remove_listener(name)
         logger.info("Removed the listener %s", name)

@@ -11,8 +11,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from ottla.broker.runtime.slices import run_in_slices
 from ottla.broker.runtime.tasks import WorkerPool, spawn, stop
+from ottla.protocol.steps import run_in_turns
 from ottla.storage.errors import DiskFull, ResourceExhausted
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class BrokerScheduler:
             # Of a log with remote segments what is below the log start is deleted when that is on
             # disk: after a crash, what is missing there would be looked for in remote storage.
             await self._workers.run(self._log_manager.checkpoint_log_starts)
-        deleted = await run_in_slices(self._log_manager.cleanup(self._clock.now_ms()))
+        deleted = await run_in_turns(self._log_manager.cleanup(self._clock.now_ms()))
         if deleted:
             logger.info("Deleted %d segments by retention", deleted)
 
@@ -152,14 +152,14 @@ class BrokerScheduler:
                 logger.error("Failed to flush %s, retrying at its next flush: %s", log.name, error)
 
     async def _expire(self) -> None:
-        await run_in_slices(self._log_manager.remove_expired_producers(self._clock.now_ms()))
+        await run_in_turns(self._log_manager.remove_expired_producers(self._clock.now_ms()))
 
     async def _tick(self) -> None:
         self._on_tick()
 
     async def _shrink(self) -> None:
         led = self._replica_manager.led_partitions()
-        await run_in_slices(self._isr_manager.maybe_shrink(led))
+        await run_in_turns(self._isr_manager.maybe_shrink(led))
 
 
 async def _repeat(

@@ -14,8 +14,8 @@ from ottla.broker.share.coordinator.share_coordinator import (
     ShareCoordinator,
     ShareCoordinatorSettings,
 )
+from ottla.broker.share.group_report import LatestOffsets
 from ottla.broker.share.group_settings import BrokerShareSettings, GroupConfigs, ShareGroupSettings
-from ottla.broker.share.latest_offsets import LatestOffsets
 from ottla.broker.share.sessions import SessionKey, ShareSessions, end_session
 from ottla.broker.share.share_partitions import SharePartitions
 from ottla.protocol.topics import SHARE_STATE_TOPIC
@@ -175,4 +175,6 @@ class ShareParts:
 
 def _delete_before(replica_manager: ReplicaManager, index: int, offset: int) -> None:
     """As DeleteRecords: followers learn the log start offset by their next fetch."""
-    replica_manager.partition(SHARE_STATE_TOPIC, index).leader_log().delete_records_before(offset)
+    replica_manager.partition(
+        SHARE_STATE_TOPIC, index
+    ).leader_log().truncator.delete_records_before(offset)

@@ -238,10 +238,11 @@ def check_certificates(config: BrokerConfig, now: float | None = None) -> None:
     errors: list[ConfigError] = []
     for name in listeners:
         try:
-            dates = listener_context(config, name).dates
+            chain = listener_context(config, name).chain
         except ConfigError as error:
             errors.append(error)
             continue
+        dates = None if chain is None else chain.leaf.dates
         if dates is not None and dates.has_expired(time.time() if now is None else now):
             when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(dates.not_after))
             where = config.listener_text(name, "ssl.keystore.location") or "ssl.keystore.key"

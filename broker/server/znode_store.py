@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.identity import EMBEDDED_STORE_FILE
 from ottla.controller.registration import InconsistentClusterId
-from ottla.storage.directories.meta_properties import read_meta_properties
+from ottla.storage.directories.log_directories import read_meta_properties
 from ottla.storage.errors import StorageError
 from ottla.storage.files.fs import RealFileSystem
 

@@ -29,7 +29,7 @@ class FetchedBatch(NamedTuple):
 
 
 class AcquiredRecords(NamedTuple):
-    """What a member has acquired; both offsets are inclusive."""
+    """A range of acquired records; both offsets are inclusive."""
 
     first_offset: int
     last_offset: int
@@ -46,7 +46,7 @@ class GroupLimits(NamedTuple):
 
 
 class AcquireRequest(NamedTuple):
-    """What one member requests. `batch_size` is the preferred size of acquired batches."""
+    """The request of one member. `batch_size` is the preferred size of acquired batches."""
 
     member_id: str
     max_records: int
@@ -73,7 +73,7 @@ class Acquisition:
         self.acquired: list[AcquiredRecords] = []
 
     def run(self, fetch_offset: int) -> None:
-        """Acquires from what was read at `fetch_offset`."""
+        """Acquire from what was read at `fetch_offset`."""
         window, fetched = self._window, self._fetched
         if not fetched or fetched[-1].last_offset < window.start_offset:
             return
@@ -104,7 +104,7 @@ class Acquisition:
             self._acquire_new(position, last_offset)
 
     def _acquire_again(self, batch: InFlightBatch, first_offset: int, last_offset: int) -> bool:
-        """Acquires a batch, or what may be taken of it; whether to go on with the next one."""
+        """Acquire a batch or a part of it; return whether to continue with the next one."""
         first_offset = max(first_offset, batch.first_offset)
         last_offset = min(last_offset, batch.last_offset)
         limit = self._limits.max_delivery_count
@@ -129,7 +129,7 @@ class Acquisition:
         return not is_throttled
 
     def _acquire_new(self, first_offset: int, last_offset: int) -> None:
-        """Acquires records that no batch has."""
+        """Acquire records that no batch has."""
         if last_offset - first_offset + 1 > self._left:
             wanted = first_offset + self._left - 1
             if not self._request.is_record_limit:
@@ -141,7 +141,12 @@ class Acquisition:
         deadline_ms = self._request.now_ms + self._limits.lock_duration_ms
         for first, last in self._divided(first_offset, last_offset):
             batch = InFlightBatch(
-                *(first, last, RecordState.ACQUIRED, 1, self._request.member_id, deadline_ms)
+                first,
+                last,
+                RecordState.ACQUIRED,
+                1,
+                self._request.member_id,
+                deadline_ms,
             )
             self._window.add(batch)
             self._took(batch)
@@ -168,7 +173,7 @@ class Acquisition:
 def aborted_batches(
     fetched: Iterable[FetchedBatch], aborted: Iterable[tuple[int, int]]
 ) -> list[FetchedBatch]:
-    """The batches of aborted transactions.
+    """Return the batches of aborted transactions.
 
     `aborted` has (producer id, first offset) of each aborted transaction among them.
     """

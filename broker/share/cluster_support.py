@@ -10,13 +10,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.registry import ApiKey
 
 if TYPE_CHECKING:
-    from ottla.broker.cluster.metadata_cache import BrokerMetadata, MetadataSnapshot
+    from ottla.broker.cluster.metadata_cache import BrokerMetadata, MetadataCache
 
 logger = logging.getLogger("ottla.share")
 
@@ -25,13 +25,6 @@ VersionsOf = Callable[[int], Awaitable[Mapping[int, tuple[int, int]]]]
 
 # A broker that restarts is unregistered meanwhile, so this is for changes that were missed.
 _VALID_SECONDS = 60.0
-
-
-class Metadata(Protocol):
-    """The metadata cache, as far as it is used here."""
-
-    @property
-    def snapshot(self) -> MetadataSnapshot: ...
 
 
 class _Known(NamedTuple):
@@ -46,7 +39,7 @@ class ClusterSupport:
     def __init__(
         self,
         broker_id: int,
-        metadata: Metadata,
+        metadata: MetadataCache,
         versions_of: VersionsOf,
         now_s: Callable[[], float] = monotonic,
     ) -> None:
@@ -58,7 +51,7 @@ class ClusterSupport:
         self._logged: list[int] = []
 
     async def check(self) -> None:
-        """Raises KafkaError: UNSUPPORTED_VERSION if a live broker has no share groups,
+        """Raise KafkaError: UNSUPPORTED_VERSION if a live broker has no share groups,
         COORDINATOR_NOT_AVAILABLE if a broker that is new here cannot be reached."""
         brokers = self._metadata.snapshot.brokers
         for broker_id in [each for each in self._known if each not in brokers]:

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.purgatory.operation import DelayedOperation
-from ottla.broker.requests.error_map import error_code, error_message
+from ottla.broker.requests.error_responses import error_code, error_message
 from ottla.broker.share.acquisition import AcquiredRecords, AcquireRequest
-from ottla.broker.share.log_reader import read, readable_bytes
+from ottla.broker.share.log_reader import RemoteShareRead, is_remote, read, readable_bytes
 from ottla.broker.share.persister import SharePartitionKey
-from ottla.broker.share.remote_share_read import RemoteShareRead, is_remote
 from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ class ShareFetchItem(NamedTuple):
 
 
 class ShareFetchResult(NamedTuple):
-    """What one partition has: acquired records, or an error."""
+    """The acquired records of one partition, or its error."""
 
     item: ShareFetchItem
     error_code: int
@@ -60,7 +59,16 @@ class DelayedShareFetch(DelayedOperation):
     none are acquired for a member that does not wait any more: they would stay locked.
     """
 
-    __slots__ = ("_callback", "_clock", "_is_awaited", "_items", "_params", "_remote", "_shares")
+    __slots__ = (
+        "_callback",
+        "_clock",
+        "_is_awaited",
+        "_items",
+        "_may_read",
+        "_params",
+        "_remote",
+        "_shares",
+    )
 
     def __init__(
         self,
@@ -69,10 +77,13 @@ class DelayedShareFetch(DelayedOperation):
         shares: SharePartitions,
         clock: Clock,
         is_awaited: Callable[[], bool],
+        may_read: Callable[[str], bool],
         callback: Callable[[list[ShareFetchResult]], None],
     ) -> None:
+        """`may_read` is asked for each topic on completion: an ACL may have changed meanwhile."""
         super().__init__(params.max_wait_ms)
         self._params = params
+        self._may_read = may_read
         self._items = items
         self._shares = shares
         self._clock = clock
@@ -117,6 +128,10 @@ class DelayedShareFetch(DelayedOperation):
         left_records, left_bytes = self._params.max_records, self._params.max_bytes
         results = []
         for item in self._items if self._is_awaited() else ():
+            if not self._may_read(item.topic):
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                results.append(ShareFetchResult(item, code, None, b"", []))
+                continue
             try:
                 records, acquired = self._fetch(item, left_records, left_bytes)
             except Exception as error:
@@ -131,6 +146,7 @@ class DelayedShareFetch(DelayedOperation):
         # The purgatory keeps completed operations for a while: not with the records of each.
         self._remote.release()
         self._is_awaited, self._callback = lambda: False, lambda _: None
+        self._may_read = lambda _: False
         callback(results)
 
     def _fetch(
@@ -156,7 +172,10 @@ class DelayedShareFetch(DelayedOperation):
             return b"", []
         acquired = state.acquire(
             AcquireRequest(
-                *(params.member_id, max_records, params.batch_size, params.is_record_limit),
+                params.member_id,
+                max_records,
+                params.batch_size,
+                params.is_record_limit,
                 self._clock.now_ms(),
             ),
             offset,

@@ -1,19 +1,35 @@
-"""What this broker has of one share group, for the console: its share partitions and counts.
+"""Reports on share groups: their state on this broker, and the end offsets for their lag.
 
-A broker reports only the partitions that it leads; the console adds up what all brokers report.
+A broker reports only the partitions that it leads; the console adds up the reports of all brokers.
 """
 
 from __future__ import annotations
 
 import json
+import logging
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.share.metrics import ACKNOWLEDGE_TYPES
 from ottla.broker.share.persister import RecordState
-from ottla.broker.share.statistics import ACKNOWLEDGE_TYPES
+from ottla.protocol.client.errors import ClientError
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 
 if TYPE_CHECKING:
+    from ottla.broker.cluster.metadata_cache import MetadataCache
+    from ottla.broker.replication.replica_manager import ReplicaManager
     from ottla.broker.share.share_partition import SharePartition
     from ottla.broker.share.share_partitions import HostedPartition, SharePartitions
+    from ottla.protocol.message import Message
+    from ottla.protocol.topics import TopicPartition
+
+logger = logging.getLogger("ottla.share")
 
 # The text is one value of a DescribeConfigs response, with some 150 bytes for a partition.
 MAX_PARTITIONS = 1000
@@ -66,3 +82,47 @@ def _in_flight(state: SharePartition, lock_ms: int, now_ms: int) -> dict[str, An
             default=0,
         ),
     }
+
+
+_LATEST = -1  # the timestamp that stands for the end of the log
+_CONSUMER = -1
+
+Send = Callable[[int, "Message"], Awaitable["Message"]]
+"""Sends a request to a broker; raises after a deadline, and when the broker cannot be reached."""
+
+
+class LatestOffsets:
+    """Reads the local log or sends ListOffsets to the leader."""
+
+    def __init__(
+        self, broker_id: int, metadata: MetadataCache, replica_manager: ReplicaManager, send: Send
+    ) -> None:
+        self._broker_id = broker_id
+        self._metadata = metadata
+        self._replica_manager = replica_manager
+        self._send = send
+
+    async def find(self, where: TopicPartition) -> int | None:
+        """Return the high watermark; None if the leader is missing or unreachable."""
+        snapshot = self._metadata.snapshot
+        found = snapshot.partition(*where)
+        if found is None or found.leader not in snapshot.brokers:
+            return None
+        if found.leader == self._broker_id:
+            try:
+                return self._replica_manager.partition(*where).leader_log().high_watermark
+            except KafkaError:
+                return None  # the leadership has just moved
+        row = ListOffsetsPartition(where.partition, timestamp=_LATEST)
+        request = ListOffsetsRequest(_CONSUMER, topics=[ListOffsetsTopic(where.topic, [row])])
+        try:
+            response = await self._send(found.leader, request)
+        except (ClientError, OSError) as problem:
+            logger.info("The end offset of %s-%d is not known: %s", *where, problem)
+            return None
+        assert isinstance(response, ListOffsetsResponse)
+        for topic in response.topics:
+            for result in topic.partitions:
+                if result.error_code == ErrorCode.NONE:
+                    return result.offset
+        return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from ottla.broker.config.group_config import duration_ms
+from ottla.broker.config.resource_rules import duration_ms
 from ottla.broker.share.acquisition import GroupLimits
 
 

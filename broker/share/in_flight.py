@@ -102,14 +102,14 @@ class InFlightBatches:
         return self._batches[-1] if self._batches else None
 
     def add(self, batch: InFlightBatch) -> None:
-        """Adds a batch whose offsets no other batch has."""
+        """Add a batch whose offsets no other batch has."""
         index = bisect_left(self._batches, batch.first_offset, key=_first_offset)
         self._batches.insert(index, batch)
         if batch.is_terminal:
             self.terminal_records += batch.count
 
     def set_state(self, batch: InFlightBatch, state: int) -> None:
-        """Changes the state of one of these batches."""
+        """Change the state of one of these batches."""
         if batch.is_terminal:
             self.terminal_records -= batch.count
         batch.state = state
@@ -122,7 +122,7 @@ class InFlightBatches:
         batch.deadline_ms = NO_DEADLINE
 
     def overlapping(self, first_offset: int, last_offset: int) -> list[InFlightBatch]:
-        """The batches that have one of these offsets (both inclusive), in order."""
+        """Return the batches that have one of these offsets (both inclusive), in order."""
         batches = self._batches
         start = bisect_right(batches, first_offset, key=_first_offset)
         if start and batches[start - 1].last_offset >= first_offset:
@@ -131,7 +131,7 @@ class InFlightBatches:
         return batches[start:end]
 
     def split(self, batch: InFlightBatch, first_offset: int, last_offset: int) -> InFlightBatch:
-        """The part of `batch` within these offsets, as a batch of its own.
+        """Return the part of `batch` within these offsets, as a batch of its own.
 
         What remains on either side becomes a batch too. The batch is not pending.
         """
@@ -143,10 +143,14 @@ class InFlightBatches:
         return batch
 
     def _cut(self, batch: InFlightBatch, offset: int) -> InFlightBatch:
-        """Ends the batch below `offset`; returns the new batch that begins there."""
+        """End the batch below `offset`; return the new batch that begins there."""
         rest = InFlightBatch(
-            *(offset, batch.last_offset, batch.state, batch.delivery_count),
-            *(batch.member_id, batch.deadline_ms),
+            offset,
+            batch.last_offset,
+            batch.state,
+            batch.delivery_count,
+            batch.member_id,
+            batch.deadline_ms,
         )
         rest.size_at_acquisition = batch.size_at_acquisition
         if batch.is_terminal:
@@ -156,13 +160,13 @@ class InFlightBatches:
         return rest
 
     def remove_first(self, count: int) -> None:
-        """Removes the `count` lowest batches."""
+        """Remove the `count` lowest batches."""
         removed = self._batches[:count]
         self.terminal_records -= sum(batch.count for batch in removed if batch.is_terminal)
         del self._batches[:count]
 
     def remove_below(self, offset: int) -> None:
-        """Removes the records below `offset`."""
+        """Remove the records below `offset`."""
         self.remove_first(sum(batch.last_offset < offset for batch in self._batches))
         first = self.first
         if first is not None and first.first_offset < offset:

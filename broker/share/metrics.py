@@ -1,15 +1,85 @@
-"""The metrics of share partitions and share sessions; those of members are the coordinator's."""
+"""Metrics of share groups: share partitions, sessions, deliveries, acknowledgements, ended locks.
+
+The group coordinator has the metrics of their members.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.share.statistics import ACKNOWLEDGE_TYPES
-
 if TYPE_CHECKING:
     from ottla.broker.metrics.statistics import MetricsRegistry, Reading
     from ottla.broker.share.sessions import ShareSessions
     from ottla.broker.share.share_partitions import SharePartitions
+
+from collections.abc import Iterable
+
+from ottla.broker.share.acquisition import AcquiredRecords
+from ottla.broker.share.share_partition import Acknowledgement, AcknowledgeType
+
+#: The labels of the acknowledgement types, by number.
+ACKNOWLEDGE_TYPES = {
+    AcknowledgeType.GAP: "gap",
+    AcknowledgeType.ACCEPT: "accept",
+    AcknowledgeType.RELEASE: "release",
+    AcknowledgeType.REJECT: "reject",
+    AcknowledgeType.RENEW: "renew",
+}
+
+# Groups beyond are counted together: Prometheus keeps each series in its memory.
+MAX_GROUPS = 1000
+OTHER_GROUPS = "(other groups)"
+
+
+class GroupCounts:
+    """Records of one group, since this broker started."""
+
+    __slots__ = ("acknowledged", "delivered", "expired_locks", "redelivered")
+
+    def __init__(self) -> None:
+        self.delivered = 0
+        self.redelivered = 0
+        self.expired_locks = 0
+        #: By the number of the acknowledgement type.
+        self.acknowledged = [0] * len(ACKNOWLEDGE_TYPES)
+
+
+class ShareStatistics:
+    """The counts of the groups whose share partitions this broker leads."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, GroupCounts] = {}
+
+    def _of(self, group_id: str) -> GroupCounts:
+        counts = self.groups.get(group_id)
+        if counts is None:
+            if len(self.groups) >= MAX_GROUPS:
+                group_id = OTHER_GROUPS
+            counts = self.groups.setdefault(group_id, GroupCounts())
+        return counts
+
+    def delivered(self, group_id: str, acquired: Iterable[AcquiredRecords]) -> None:
+        """A member has acquired these records; a delivery count above 1 is a redelivery."""
+        counts = self._of(group_id)
+        for first, last, delivery_count in acquired:
+            records = last - first + 1
+            counts.delivered += records
+            if delivery_count > 1:
+                counts.redelivered += records
+
+    def acknowledged(self, group_id: str, acknowledgements: Iterable[Acknowledgement]) -> None:
+        """These acknowledgements were accepted, and are durable."""
+        counts = self._of(group_id).acknowledged
+        for first, last, types in acknowledgements:
+            if len(types) == 1:
+                counts[types[0]] += last - first + 1
+                continue
+            for kind in types:
+                counts[kind] += 1
+
+    def locks_expired(self, group_id: str, records: int) -> None:
+        """The acquisition locks of so many records ended."""
+        self._of(group_id).expired_locks += records
 
 
 def add_share_partitions(

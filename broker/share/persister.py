@@ -42,7 +42,7 @@ class StateBatch(NamedTuple):
 
 
 class PersistedState(NamedTuple):
-    """What `read` returns; the batches are sorted and do not overlap."""
+    """The result of `read`; the batches are sorted and do not overlap."""
 
     state_epoch: int
     start_offset: int
@@ -60,7 +60,7 @@ class StateUpdate(NamedTuple):
 
 
 class StateSummary(NamedTuple):
-    """What the lag of a share partition needs."""
+    """The offsets from which the lag of a share partition is computed."""
 
     state_epoch: int
     leader_epoch: int
@@ -90,20 +90,20 @@ class ShareStatePersister(Protocol):
     """
 
     async def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> None:
-        """Creates the state; durable on return. FENCED_STATE_EPOCH for an older state epoch."""
+        """Create the state; durable on return. FENCED_STATE_EPOCH for an older state epoch."""
         ...
 
     async def read(self, key: SharePartitionKey, leader_epoch: int) -> PersistedState:
-        """The state. Later writes with a lower leader epoch fail with FENCED_LEADER_EPOCH."""
+        """Return the state; writes with a lower leader epoch fail from now on."""
         ...
 
     async def write(self, key: SharePartitionKey, update: StateUpdate) -> None:
-        """Stores changed batches; durable on return. FENCED_STATE_EPOCH or FENCED_LEADER_EPOCH when
+        """Store changed batches; durable on return. FENCED_STATE_EPOCH or FENCED_LEADER_EPOCH when
         another leader or a reset of the offsets came first: nothing is stored then."""
         ...
 
     async def delete(self, key: SharePartitionKey) -> None:
-        """Removes the state; durable on return. No error when there is none."""
+        """Remove the state; durable on return. No error when there is none."""
         ...
 
     async def summary(self, key: SharePartitionKey, leader_epoch: int) -> StateSummary:

@@ -7,11 +7,12 @@ the connection that opened it: when that is closed, the session ends.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from ottla.broker.requests.request_context import RequestConnection
     from ottla.broker.share.share_partitions import SharePartitions
 
 INITIAL_EPOCH = 0
@@ -31,24 +32,20 @@ class SharedPartition(NamedTuple):
     partition: int
 
 
-class Connection(Protocol):
-    """What a session needs of the connection that opened it."""
-
-    closed: bool
-
-
 class ShareSession:
     """The partitions are in the order in which they are fetched next."""
 
     __slots__ = ("connection", "epoch", "partitions")
 
-    def __init__(self, connection: Connection, partitions: Iterable[SharedPartition]) -> None:
+    def __init__(
+        self, connection: RequestConnection, partitions: Iterable[SharedPartition]
+    ) -> None:
         self.connection = connection
         self.epoch = 1
         self.partitions: dict[SharedPartition, None] = dict.fromkeys(partitions)
 
     def next_round(self) -> list[SharedPartition]:
-        """The partitions to fetch; in the next round another one is first."""
+        """Return the partitions to fetch; in the next round another one is first."""
         found = list(self.partitions)
         if len(found) > 1:
             del self.partitions[found[0]]
@@ -70,11 +67,11 @@ class ShareSessions:
         self,
         key: SessionKey,
         epoch: int,
-        connection: Connection,
+        connection: RequestConnection,
         added: Iterable[SharedPartition],
         forgotten: Iterable[SharedPartition],
     ) -> ShareSession | None:
-        """The session of a ShareFetch; None when it is the last one, which closes the session.
+        """Return the session of a ShareFetch; None if the request closes it.
 
         Raises SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH, SHARE_SESSION_LIMIT_REACHED.
         """
@@ -94,7 +91,7 @@ class ShareSessions:
         return self._checked(key, session)
 
     def _checked(self, key: SessionKey, session: ShareSession) -> ShareSession:
-        """Ends a session with too many partitions."""
+        """End a session with too many partitions."""
         if len(session.partitions) > MAX_PARTITIONS:
             self._sessions.pop(key, None)
             raise KafkaError(
@@ -105,8 +102,10 @@ class ShareSessions:
         return session
 
     def acknowledge(self, key: SessionKey, epoch: int) -> None:
-        """The session of a ShareAcknowledge, which can close but not open one. Raises as `fetch`
-        does."""
+        """Return the session of a ShareAcknowledge, which can close but not open one.
+
+        Raises as `fetch` does.
+        """
         if epoch == INITIAL_EPOCH:
             raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
         session = self._known(key)
@@ -116,15 +115,15 @@ class ShareSessions:
             self._advance(session, epoch)
 
     def is_current(self, key: SessionKey, session: ShareSession) -> bool:
-        """Whether the member has this session still, not a later one."""
+        """Return whether the member has this session still, not a later one."""
         return self._sessions.get(key) is session
 
     def has_group(self, group_id: str) -> bool:
-        """Whether a member of the group has a session with this broker."""
+        """Return whether a member of the group has a session with this broker."""
         return any(key.group_id == group_id for key in self._sessions)
 
     def remove_disconnected(self, on_removed: Callable[[SessionKey], None]) -> None:
-        """Ends the sessions whose connection is closed."""
+        """End the sessions whose connection is closed."""
         gone = [key for key, session in self._sessions.items() if session.connection.closed]
         for key in gone:
             del self._sessions[key]
@@ -146,7 +145,7 @@ class ShareSessions:
 def end_session(
     sessions: ShareSessions, shares: SharePartitions, key: SessionKey
 ) -> Coroutine[Any, Any, None]:
-    """Releases what the member has acquired at this call, which comes with the end of its session:
+    """Release what the member has acquired at this call, which comes with the end of its session:
     a session that it opens later is not affected. Durable when the coroutine returns.
 
     After the last session of the group here its share partitions are read again when a member comes

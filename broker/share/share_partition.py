@@ -107,8 +107,10 @@ class SharePartition:
     # Acquiring.
 
     def most_records(self, fetch_offset: int, max_records: int) -> int:
-        """How many offsets from `fetch_offset` on `acquire` can look at: those in flight, and as
-        many after them as there is room for."""
+        """Return the number of offsets from `fetch_offset` that `acquire` can use.
+
+        These are the ones in flight, and as many after them as there is room for.
+        """
         room = max(0, self.limits.max_in_flight_records - self.window.in_flight_records)
         return self.window.end_offset - fetch_offset + min(max_records, room)
 
@@ -119,7 +121,7 @@ class SharePartition:
         fetched: Sequence[FetchedBatch],
         aborted: Iterable[tuple[int, int]] = (),
     ) -> list[AcquiredRecords]:
-        """Acquires records of what was read at `fetch_offset` for a member.
+        """Acquire records of what was read at `fetch_offset` for a member.
 
         `aborted` are the aborted transactions of a fetch with read_committed; their records are
         archived, not acquired.
@@ -155,7 +157,7 @@ class SharePartition:
     def acknowledge(
         self, member_id: str, acknowledgements: Iterable[Acknowledgement], now_ms: int
     ) -> Transition:
-        """The transition of acknowledged records; renewals take effect at once.
+        """Return the transition of acknowledged records; renewals take effect at once.
 
         Raises KafkaError, and then changes nothing except renewed locks: INVALID_RECORD_STATE for
         records that this member has not acquired, INVALID_REQUEST for offsets that no member has.
@@ -206,7 +208,7 @@ class SharePartition:
                     self._begin(transition, part, _STATE_AFTER[ack_type])
 
     def _part(self, first_offset: int, last_offset: int) -> InFlightBatch:
-        """The part of one batch with these offsets."""
+        """Return the part of one batch with these offsets."""
         (batch,) = self.window.batches.overlapping(first_offset, last_offset)
         return self.window.batches.split(batch, first_offset, last_offset)
 
@@ -234,7 +236,7 @@ class SharePartition:
         return RecordState.AVAILABLE
 
     def release(self, member_id: str) -> Transition:
-        """The transition of all records that a member has acquired: its share session is closed."""
+        """Return the transition of all records of a member whose share session is closed."""
         transition = Transition()
         for batch in self.window.batches:
             is_acquired = batch.state == RecordState.ACQUIRED and not batch.is_pending
@@ -245,7 +247,7 @@ class SharePartition:
     # Transitions.
 
     def update(self, batches: Iterable[StateBatch]) -> StateUpdate:
-        """What to store for these batches."""
+        """Return the update to store for these batches."""
         return StateUpdate(
             self.state_epoch,
             self.leader_epoch,
@@ -291,7 +293,7 @@ class SharePartition:
         )
 
     def end_locks(self, now_ms: int) -> list[StateBatch]:
-        """Makes records available whose lock has ended; returns the batches to store.
+        """Make records available whose lock has ended; return the batches to store.
 
         The change is in effect whether or not they are stored: the next leader finds the records
         available as well.
@@ -313,7 +315,7 @@ class SharePartition:
 
 
 def _runs(request: Acknowledgement, first: int, last: int) -> Iterable[tuple[int, int, int]]:
-    """The offsets from first to last, in runs of one acknowledgement type."""
+    """Return the offsets from first to last, in runs of one acknowledgement type."""
     types = request.types
     if len(types) == 1:
         yield first, last, types[0]

@@ -11,9 +11,10 @@ import logging
 from collections.abc import Callable, Coroutine, Hashable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.requests.error_map import error_code, error_message
-from ottla.broker.runtime.tasks import gather_in_slices, spawn
+from ottla.broker.requests.error_responses import error_code, error_message
+from ottla.broker.runtime.tasks import gather_limited, spawn
 from ottla.broker.share.log_reader import reset_offset
+from ottla.broker.share.metrics import ShareStatistics
 from ottla.broker.share.persister import (
     UNINITIALIZED_START_OFFSET,
     SharePartitionKey,
@@ -21,7 +22,6 @@ from ottla.broker.share.persister import (
     StateBatch,
 )
 from ottla.broker.share.share_partition import Acknowledgement, SharePartition, Transition
-from ottla.broker.share.statistics import ShareStatistics
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class HostedPartition:
 
 
 def watch_key(key: SharePartitionKey) -> Hashable:
-    """The key in the fetch purgatory of the share fetches that wait for a share partition."""
+    """Return the fetch purgatory's key for share fetches that wait for a share partition."""
     return ("share", key)
 
 
@@ -136,7 +136,7 @@ class SharePartitions:
         return None if remote_fetches is None else remote_fetches.reader
 
     def in_flight_records(self) -> dict[str, int]:
-        """The records between start offset and end of the share partitions here, by group."""
+        """Return the in-flight records of the share partitions led here, by group."""
         found: dict[str, int] = {}
         for key, hosted in self._hosted.items():
             if hosted.state is not None:
@@ -145,11 +145,11 @@ class SharePartitions:
         return found
 
     def of_group(self, group_id: str) -> list[HostedPartition]:
-        """The share partitions of a group here."""
+        """Return the share partitions of a group here."""
         return [hosted for key, hosted in self._hosted.items() if key.group_id == group_id]
 
     def find(self, key: SharePartitionKey, topic: str) -> HostedPartition:
-        """The share partition; starts to load it if this broker does not have it yet.
+        """Return the share partition; start to load it if this broker does not have it yet.
 
         Raises the error for the client when this broker is not the leader, and for a while after
         the state could not be loaded.
@@ -169,7 +169,7 @@ class SharePartitions:
 
     @staticmethod
     def _leads_on(hosted: HostedPartition, partition: Partition) -> bool:
-        """Whether no other broker was leader since this one loaded the share partition."""
+        """Return whether no other broker was leader since this one loaded the share partition."""
         epoch = partition.leader_epoch
         if hosted.partition is not partition or epoch not in (
             hosted.leader_epoch,
@@ -254,7 +254,7 @@ class SharePartitions:
         member_id: str,
         acknowledgements: list[Acknowledgement],
     ) -> Coroutine[Any, Any, None]:
-        """Acknowledges records: decided by the locks at this call, durable when the coroutine
+        """Acknowledge records: decided by the locks at this call, durable when the coroutine
         returns, which has to run. Both raise KafkaError."""
         self._replica_manager.partition(topic, key.partition).leader_log()
         if key not in self._hosted:
@@ -280,7 +280,7 @@ class SharePartitions:
         self.statistics.acknowledged(hosted.key.group_id, acknowledgements)
 
     def release(self, member_id: str, group_id: str) -> Coroutine[Any, Any, None]:
-        """Releases all records that a member has acquired at this call; durable when the coroutine
+        """Release all records that a member has acquired at this call; durable when the coroutine
         returns, which has to run. Failures are logged."""
         limits = self.settings.limits(group_id)
         stores = []
@@ -290,7 +290,7 @@ class SharePartitions:
                 state.limits = limits
                 transition = state.release(member_id)
                 stores.append(self._store_released(hosted, state, transition, member_id))
-        return gather_in_slices(stores, _STORES_AT_ONCE)
+        return gather_limited(stores, _STORES_AT_ONCE)
 
     async def _store_released(
         self,
@@ -333,7 +333,7 @@ class SharePartitions:
     # Acquisition locks.
 
     def schedule_locks(self, hosted: HostedPartition) -> None:
-        """Calls `_end_locks` when the next lock ends."""
+        """Call `_end_locks` when the next lock ends."""
         state = hosted.state
         if state is None or self._hosted.get(hosted.key) is not hosted:
             return

@@ -32,8 +32,7 @@ class InFlightWindow:
         self._may_have_available = True
 
     def next_fetch_offset(self) -> int:
-        """The first record that is available, or that the stored state does not mention, or else
-        the end."""
+        """Return the first offset that is available or not in the stored state, or else the end."""
         if not self._may_have_available:
             return self.end_offset
         expected = self.start_offset
@@ -50,7 +49,7 @@ class InFlightWindow:
         return self.next_fetch_offset() != self.end_offset or self.in_flight_records < max_in_flight
 
     def add(self, batch: InFlightBatch) -> None:
-        """Adds a batch outside all others; the window grows to include it."""
+        """Add a batch outside all others; the window grows to include it."""
         if not self.batches:
             self.start_offset = max(self.start_offset, batch.first_offset)
         self.batches.add(batch)
@@ -78,7 +77,7 @@ class InFlightWindow:
         self.add(InFlightBatch(first_offset, last_offset, RecordState.ARCHIVED, 0))
 
     def advance(self) -> bool:
-        """Moves the start offset past records that are delivered for good; whether it moved."""
+        """Move the start offset past records delivered for good; return whether it moved."""
         removed = 0
         for batch in self.batches:
             if batch.first_offset > self.start_offset or not batch.is_terminal or batch.is_pending:

@@ -73,7 +73,7 @@ class Cluster:
         return f"127.0.0.1:{self._zookeeper.port}"
 
     def start(self) -> None:
-        """Returns when all brokers serve clients and have the metadata of each other.
+        """Return when all brokers serve clients and have the metadata of each other.
 
         Raises ConfigError for a wrong setting, and RuntimeError when the cluster is running."""
         if self._thread is not None:
@@ -111,7 +111,7 @@ class Cluster:
         return len(snapshot.brokers) == self._count and snapshot.controller_id in self._brokers
 
     def stop(self) -> None:
-        """Stops all brokers that run, then the ZooKeeper; all data is removed."""
+        """Stop all brokers that run, then the ZooKeeper; all data is removed."""
         with ThreadPoolExecutor(self._count) as pool:
             list(pool.map(Broker.stop, self._brokers.values()))
         self._brokers = {}

@@ -140,7 +140,7 @@ class Broker:
         return self._faults
 
     def start(self) -> None:
-        """Starts the broker; returns when it serves clients.
+        """Start the broker; return when it serves clients.
 
         Raises ConfigError for a wrong setting, and RuntimeError when the broker is running."""
         if self._thread is not None:
@@ -170,28 +170,28 @@ class Broker:
         _running.add(self)
         self._port = next(iter(ports.values()))
         parts = server.parts
-        topics = TopicsOfRequests(parts.base.metadata, parts.network.sessions.cache)
-        self._faults = Faults(loop, parts.network.request_channel, topics)
+        topics = TopicsOfRequests(parts.metadata, parts.fetch_sessions.cache)
+        self._faults = Faults(loop, parts.request_channel, topics)
 
     def stop(self) -> None:
-        """Stops the broker, if it is running. Data in a given directory is flushed and closed as in
+        """Stop the broker, if it is running. Data in a given directory is flushed and closed as in
         a controlled shutdown; a temporary directory is removed."""
         self._end(crash=self._temporary)
         if self._temporary:
             self._remove_directory()
 
     def pause(self) -> None:
-        """Shuts the broker down cleanly and keeps its data; `start` uses them and the same port."""
+        """Shut the broker down cleanly and keep its data; `start` uses them and the same port."""
         self._end(crash=False)
 
     def crash(self) -> None:
-        """Ends the broker as `kill -9` does: connections break, nothing is flushed, and the next
+        """End the broker as `kill -9` does: connections break, nothing is flushed, and the next
         `start` recovers the logs. Acknowledged records are still there, as after a kill; after a
         power failure they might not be."""
         self._end(crash=True)
 
     def restart(self, *, crash: bool = False) -> None:
-        """Shuts the broker down, or crashes it, and starts it with the same data and port."""
+        """Shut the broker down, or crash it, and start it with the same data and port."""
         self._end(crash=crash)
         self.start()
 
@@ -203,7 +203,7 @@ class Broker:
         *,
         replication_factor: int = -1,
     ) -> None:
-        """Creates a topic and waits until all its partitions have a leader.
+        """Create a topic and wait until all its partitions have a leader.
 
         `config` holds topic settings by Kafka's names; the replication factor is that of the
         broker's settings unless one is given. Raises KafkaError, whose `name` is for
@@ -220,7 +220,7 @@ class Broker:
     async def _create_topic(self, topic: NewTopic) -> None:
         name, partitions = topic.name, topic.num_partitions
         parts = self.server.parts
-        created = await parts.cluster.channel.create_topics([topic])
+        created = await parts.controller_channel.create_topics([topic])
         if created[name]:
             raise KafkaError(created[name], f"topic {name} was not created")
 
@@ -232,12 +232,12 @@ class Broker:
                 and all(each.leader >= 0 for each in known.partitions.values())
             )
 
-        if not await parts.base.metadata.wait_until(is_led, int(START_SECONDS * 1000)):
+        if not await parts.metadata.wait_until(is_led, int(START_SECONDS * 1000)):
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {name} has no leader")
 
     def wait_for_metadata(self, accepted: Callable[[MetadataSnapshot], bool]) -> None:
-        """Returns when the broker's metadata are `accepted`. Private, as `server` is."""
-        waiting = self.server.parts.base.metadata.wait_until(accepted, int(START_SECONDS * 1000))
+        """Return when the broker's metadata are `accepted`. Private, as `server` is."""
+        waiting = self.server.parts.metadata.wait_until(accepted, int(START_SECONDS * 1000))
         if not self._call(waiting, START_SECONDS + 1):
             raise RuntimeError("the broker did not receive the metadata of the cluster in time")
 
@@ -248,7 +248,7 @@ class Broker:
         return self._call(self._end_offset(topic, partition), START_SECONDS)
 
     async def _end_offset(self, topic: str, partition: int) -> int:
-        hosted = self.server.parts.replicas.manager.partitions
+        hosted = self.server.parts.replica_manager.partitions
         found = hosted.get((topic, partition))
         if found is None or found.log is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition}")
@@ -282,7 +282,7 @@ class Broker:
 
 
 async def _in_worker_thread(call: Callable[[], None]) -> None:
-    """Runs a call to its end, also when the caller is cancelled: a start cannot be interrupted."""
+    """Run a call to its end, also when the caller is cancelled: a start cannot be interrupted."""
     running = asyncio.get_running_loop().run_in_executor(None, call)
     try:
         await asyncio.shield(running)

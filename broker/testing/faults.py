@@ -85,11 +85,11 @@ class Fault:
         self.remove()
 
     def remove(self) -> None:
-        """Ends the fault. Connections whose requests were dropped are closed."""
+        """End the fault. Connections whose requests were dropped are closed."""
         self._owner.remove(self)
 
     def wait(self, hits: int = 1, seconds: float = 30.0) -> bool:
-        """Blocks until the fault was applied to so many requests; False after the timeout.
+        """Block until the fault was applied to `hits` requests; False after the timeout.
 
         In a coroutine: `await asyncio.to_thread(fault.wait)`."""
         with self._hit:
@@ -114,7 +114,7 @@ class Faults:
 
     In every method, `api` is Kafka's name of an API, such as "Produce" (ValueError for an unknown
     one). `topic` limits a fault to requests that name this topic, `client_id` to those of this
-    client, and `times` to so many requests.
+    client, and `times` to that many requests.
     """
 
     def __init__(
@@ -213,11 +213,11 @@ class Faults:
     # -- adding and removing --------------------------------------------------------------------
 
     def clear(self) -> None:
-        """Removes all faults."""
+        """Remove all faults."""
         self._on_loop(self._clear)
 
     def remove(self, fault: Fault) -> None:
-        """Removes one fault, if it is in force."""
+        """Remove one fault, if it is in force."""
         self._on_loop(lambda: self._forget(fault))
 
     def _add(

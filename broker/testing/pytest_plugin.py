@@ -86,7 +86,7 @@ def kafka_cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
 
 @pytest.fixture
 def kafka_broker_factory(pytestconfig: pytest.Config) -> Iterator[Callable[..., Broker]]:
-    """Starts brokers for one test, with settings as arguments; each is its own cluster."""
+    """Start brokers for one test, with settings as arguments; each is its own cluster."""
     from ottla.broker.testing.embedded import Broker
 
     started: list[Broker] = []
@@ -117,7 +117,7 @@ def kafka_topic(kafka_broker: Broker, request: pytest.FixtureRequest) -> str:
 
 
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Removes the faults that the test left on the shared broker."""
+    """Remove the faults that the test left on the shared broker."""
     broker = getattr(item, "funcargs", {}).get("kafka_broker")
     if broker is not None and broker.is_running:
         broker.faults.clear()

@@ -5,22 +5,21 @@ PrepareAbort is always completed: its markers are sent until every partition has
 coordinator or the next one.
 """
 
-import logging
-from collections.abc import Callable, Generator
-from functools import partial
-from typing import Protocol
+from __future__ import annotations
 
-from ottla.broker.cluster.producer_ids import IdReply
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
 from ottla.broker.coordination.coordinated_partitions import CoordinatedPartitions
 from ottla.broker.coordination.ports import MOVED_ERRORS, UNAVAILABLE_ERRORS, CoordinatorLog, Defer
 from ottla.broker.runtime.clock import Clock
-from ottla.broker.runtime.slices import SlicedJobs
 from ottla.broker.runtime.timer import DelayQueue
 from ottla.broker.runtime.wheel import TimerTask
-from ottla.broker.transactions.markers import RETRY_DELAY_MS, MarkerSender, MarkerTransport
+from ottla.broker.transactions.markers import RETRY_DELAY_MS, MarkerSender
 from ottla.broker.transactions.partition import TransactionPartition
 from ottla.broker.transactions.records import transaction_key, transaction_value
-from ottla.broker.transactions.settings import TransactionSettings
 from ottla.broker.transactions.state import (
     COMPLETING,
     NO_PRODUCER_EPOCH,
@@ -35,7 +34,12 @@ from ottla.broker.transactions.state import (
 from ottla.broker.transactions.upkeep import TransactionUpkeep
 from ottla.protocol.errors import ErrorCode, error_name
 from ottla.protocol.records.builder import build_batch
+from ottla.protocol.steps import Steps, TurnQueue
 from ottla.protocol.topics import TRANSACTION_STATE_TOPIC, TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.broker.cluster.producer_ids import ProducerIdManager
+    from ottla.broker.transactions.marker_writer import BrokerMarkerTransport
 
 logger = logging.getLogger("ottla.transactions")
 
@@ -45,10 +49,38 @@ ErrorCallback = Callable[[int], None]
 InitProducerIdCallback = Callable[[int, Producer], None]
 
 
-class ProducerIds(Protocol):
-    """The source of unused producer ids."""
+class TransactionSettings:
+    """The settings of the coordinator, by Kafka's names and with its defaults. Immutable."""
 
-    def take(self, response_callback: IdReply) -> None: ...
+    __slots__ = (
+        "transaction_abort_timed_out_transaction_cleanup_interval_ms",
+        "transaction_max_timeout_ms",
+        "transaction_partition_verification_enable",
+        "transaction_remove_expired_transaction_cleanup_interval_ms",
+        "transaction_state_log_num_partitions",
+        "transactional_id_expiration_ms",
+    )
+
+    def __init__(
+        self,
+        *,
+        transaction_max_timeout_ms: int = 900_000,
+        transaction_state_log_num_partitions: int = 50,
+        transactional_id_expiration_ms: int = 7 * 86_400_000,
+        transaction_abort_timed_out_transaction_cleanup_interval_ms: int = 10_000,
+        transaction_remove_expired_transaction_cleanup_interval_ms: int = 3_600_000,
+        transaction_partition_verification_enable: bool = True,
+    ) -> None:
+        self.transaction_max_timeout_ms = transaction_max_timeout_ms
+        self.transaction_state_log_num_partitions = transaction_state_log_num_partitions
+        self.transactional_id_expiration_ms = transactional_id_expiration_ms
+        self.transaction_abort_timed_out_transaction_cleanup_interval_ms = (
+            transaction_abort_timed_out_transaction_cleanup_interval_ms
+        )
+        self.transaction_remove_expired_transaction_cleanup_interval_ms = (
+            transaction_remove_expired_transaction_cleanup_interval_ms
+        )
+        self.transaction_partition_verification_enable = transaction_partition_verification_enable
 
 
 class TransactionCoordinator:
@@ -61,8 +93,8 @@ class TransactionCoordinator:
         timer: DelayQueue,
         clock: Clock,
         defer: Defer,
-        producer_ids: ProducerIds,
-        transport: MarkerTransport,
+        producer_ids: ProducerIdManager,
+        transport: BrokerMarkerTransport,
     ) -> None:
         self._settings = settings
         self._log = log
@@ -82,8 +114,8 @@ class TransactionCoordinator:
             self._on_loaded,
             self._on_unloaded,
         )
-        self._marker_jobs = SlicedJobs(defer)
-        self._jobs = SlicedJobs(defer)  # which are not urgent
+        self._marker_jobs = TurnQueue(defer)
+        self._jobs = TurnQueue(defer)  # which are not urgent
         self.upkeep = TransactionUpkeep(
             settings, self.partitions, log, clock, self._jobs, self._abort_timed_out
         )
@@ -91,7 +123,7 @@ class TransactionCoordinator:
     # Start, shutdown and leadership.
 
     def startup(self, partition_count: int | None = None) -> None:
-        """Starts the periodic checks; `partition_count` is that of an existing topic."""
+        """Start the periodic checks; `partition_count` is that of an existing topic."""
         if partition_count is not None:
             self.partitions.partition_count = partition_count
         settings = self._settings
@@ -125,7 +157,7 @@ class TransactionCoordinator:
         self.markers.close()
 
     def partition_for(self, transactional_id: str) -> int:
-        """The partition of `__transaction_state` that has the records of a transactional id."""
+        """Return the partition of `__transaction_state` of a transactional id."""
         return self.partitions.partition_for(transactional_id)
 
     def on_elected(self, partition: int, leader_epoch: int) -> None:
@@ -147,7 +179,7 @@ class TransactionCoordinator:
 
     def _start_markers(
         self, state_partition: TransactionPartition, completing: list[Transaction]
-    ) -> Generator[None, None, None]:
+    ) -> Steps[None]:
         for transaction in completing:
             if not self.partitions.is_active(state_partition):
                 return
@@ -166,7 +198,7 @@ class TransactionCoordinator:
         expected: Producer | None,
         response_callback: InitProducerIdCallback,
     ) -> None:
-        """A producer id for an idempotent (no transactional id) or transactional producer.
+        """Return a producer id for an idempotent (no transactional id) or transactional producer.
 
         `expected` is the producer's current id and epoch, when it requests an epoch bump (KIP-360).
         """
@@ -189,7 +221,7 @@ class TransactionCoordinator:
         fresh_id: int | None,
         response_callback: InitProducerIdCallback,
     ) -> None:
-        """Runs a second time, with `fresh_id`, when a new producer id is needed."""
+        """Run a second time, with `fresh_id`, when a new producer id is needed."""
         error = self.partitions.status_of(transactional_id)
         state_partition = self.partitions.home_of(transactional_id)
         if error or state_partition is None:
@@ -258,7 +290,7 @@ class TransactionCoordinator:
         partitions: frozenset[TopicPartition],
         response_callback: ErrorCallback,
     ) -> None:
-        """Adds partitions to the transaction of the producer, which starts one if needed."""
+        """Add partitions to the transaction of the producer, which starts one if needed."""
         try:
             state_partition, transaction = self._find(transactional_id)
             value = transaction.add_partitions(producer, partitions, self._clock.now_ms())
@@ -276,7 +308,7 @@ class TransactionCoordinator:
         producer: Producer,
         partitions: frozenset[TopicPartition],
     ) -> dict[TopicPartition, int]:
-        """The errors of partitions that are not in the ongoing transaction; changes nothing."""
+        """Return the errors of partitions that are not in the ongoing transaction."""
         try:
             _, transaction = self._find(transactional_id)
             return transaction.verify_partitions(producer, partitions)
@@ -290,7 +322,7 @@ class TransactionCoordinator:
         committed: bool,
         response_callback: ErrorCallback,
     ) -> None:
-        """Commits or aborts. Responds when PrepareCommit or PrepareAbort is committed to the log;
+        """Commit or abort. Responds when PrepareCommit or PrepareAbort is committed to the log;
         then the markers are sent."""
         try:
             state_partition, transaction = self._find(transactional_id)
@@ -322,7 +354,7 @@ class TransactionCoordinator:
         value: TransactionValue,
         response_callback: ErrorCallback,
     ) -> None:
-        """Appends PrepareCommit or PrepareAbort, responds, and starts to send the markers."""
+        """Append PrepareCommit or PrepareAbort, respond, and start to send the markers."""
 
         def on_prepared(error: int) -> None:
             response_callback(error)
@@ -377,7 +409,7 @@ class TransactionCoordinator:
         value: TransactionValue,
         on_result: ErrorCallback,
     ) -> None:
-        """Appends a value; when it is committed, replays it and calls `on_result` with 0."""
+        """Append a value; when it is committed, replay it and call `on_result` with 0."""
         transaction.prepare_transition(value)
         batch = build_batch(
             [

@@ -1,12 +1,13 @@
 """Appends transaction markers to partitions led here, and sends them to other leaders."""
 
+from __future__ import annotations
+
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from ottla.broker.cluster.metadata_cache import MetadataSnapshot
 from ottla.broker.runtime.tasks import spawn
 from ottla.broker.transactions.markers import NO_LEADER, OnResponse
 from ottla.protocol.errors import ErrorCode
@@ -19,14 +20,15 @@ from ottla.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from ottla.protocol.records.control import end_transaction_marker
-from ottla.protocol.steps import Steps, run_at_once
+from ottla.protocol.steps import Steps, run
 from ottla.protocol.topics import GROUP_METADATA_TOPIC, TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.broker.cluster.metadata_cache import MetadataCache
 
 logger = logging.getLogger("ottla.transactions")
 
 REQUEST_TIMEOUT_SECONDS = 30.0  # as request.timeout.ms
-
-_APPENDS_PER_STEP = 3  # one takes about 40 us
 
 AppendMarker = Callable[[TopicPartition, bytes, Callable[[int], None]], None]
 """Appends a control batch with acks=-1 to a partition led here; the callback gets the error."""
@@ -38,15 +40,8 @@ SendToBroker = Callable[[int, WriteTxnMarkersRequest], Coroutine[Any, Any, Write
 """Sends a request to another broker; raises when it cannot be reached."""
 
 ExistingPartitions = Callable[[str], Coroutine[Any, Any, frozenset[int]]]
-"""The partitions of a topic as the znode tree has them, none when there is no such topic (any
-more); raises when the tree cannot be read."""
-
-
-class Metadata(Protocol):
-    """The metadata cache, as far as it is used here."""
-
-    @property
-    def snapshot(self) -> MetadataSnapshot: ...
+"""Returns the partitions of a topic in the znode tree, none if the topic does not exist; raises if
+the tree cannot be read."""
 
 
 class MarkerWriter:
@@ -66,16 +61,11 @@ class MarkerWriter:
         self,
         request: WriteTxnMarkersRequest,
         response_callback: Callable[[WriteTxnMarkersResponse], None],
-    ) -> None:
-        """Appends all markers; responds when the last of them is committed or failed."""
-        run_at_once(self.write_in_steps(request, response_callback))
-
-    def write_in_steps(
-        self,
-        request: WriteTxnMarkersRequest,
-        response_callback: Callable[[WriteTxnMarkersResponse], None],
     ) -> Steps[None]:
-        """As `write`."""
+        """Append all markers; respond when the last of them is committed or failed.
+
+        The appends are independent: a partition may move to another leader in a pause.
+        """
         results: dict[int, dict[TopicPartition, int]] = {}
         work = []
         for marker in request.markers:
@@ -103,9 +93,7 @@ class MarkerWriter:
 
         if not work:
             response_callback(_response(results))
-        for number, (marker, where) in enumerate(work, 1):
-            if number % _APPENDS_PER_STEP == 0:
-                yield
+        for marker, where in work:
             batch = end_transaction_marker(
                 committed=marker.transaction_result,
                 coordinator_epoch=marker.coordinator_epoch,
@@ -114,6 +102,7 @@ class MarkerWriter:
                 timestamp_ms=self._now_ms(),
             )
             self._append_marker(where, batch, partial(on_result, marker, where))
+            yield
 
 
 def _response(results: dict[int, dict[TopicPartition, int]]) -> WriteTxnMarkersResponse:
@@ -130,7 +119,7 @@ def _response(results: dict[int, dict[TopicPartition, int]]) -> WriteTxnMarkersR
 
 
 class BrokerMarkerTransport:
-    """Implements `MarkerTransport`: this broker by a call, other brokers over the network.
+    """Finds the leaders of partitions; sends markers to them, to this broker by a call.
 
     The metadata cache is empty at first, and the controller fills it in several requests, so a
     partition that the cache does not have is looked up in the znode tree.
@@ -139,7 +128,7 @@ class BrokerMarkerTransport:
     def __init__(
         self,
         broker_id: int,
-        metadata: Metadata,
+        metadata: MetadataCache,
         writer: MarkerWriter,
         send_to_broker: SendToBroker,
         existing_partitions: ExistingPartitions,
@@ -154,6 +143,7 @@ class BrokerMarkerTransport:
         self._is_checking = False
 
     def leader_of(self, partition: TopicPartition) -> int | None:
+        """Return a broker id, NO_LEADER, or None if the partition is not known here."""
         snapshot = self._metadata.snapshot
         found = snapshot.partition(*partition)
         if found is None:
@@ -161,6 +151,11 @@ class BrokerMarkerTransport:
         return found.leader if found.leader in snapshot.brokers else NO_LEADER
 
     def check_deleted(self, partition: TopicPartition, on_result: Callable[[bool], None]) -> None:
+        """Find out whether a partition that is not known here has been deleted.
+
+        `on_result` runs once: with True if the partition does not exist, with False if it exists
+        or if that could not be found out.
+        """
         self._to_check.setdefault(partition.topic, []).append((partition.partition, on_result))
         if not self._is_checking:
             self._is_checking = True
@@ -194,8 +189,11 @@ class BrokerMarkerTransport:
     def send(
         self, broker_id: int, request: WriteTxnMarkersRequest, on_response: OnResponse
     ) -> None:
+        """Send markers; `on_response` gets None if the request failed or timed out."""
         if broker_id == self._broker_id:
-            self._writer.write(request, on_response)
+            rest = run(self._writer.write(request, on_response))
+            if rest is not None:
+                spawn(rest, name="markers-here")
         else:
             spawn(self._send(broker_id, request, on_response), name=f"markers-to-{broker_id}")
 

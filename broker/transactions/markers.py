@@ -8,11 +8,13 @@ because the controller has not sent it yet. The transaction is completed when al
 marker. Mirrors `TransactionMarkerChannelManager`.
 """
 
+from __future__ import annotations
+
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from ottla.broker.runtime.timer import DelayQueue
 from ottla.broker.runtime.wheel import TimerTask
@@ -27,6 +29,9 @@ from ottla.protocol.messages.write_txn_markers import (
 )
 from ottla.protocol.topics import TopicPartition
 
+if TYPE_CHECKING:
+    from ottla.broker.transactions.marker_writer import BrokerMarkerTransport
+
 logger = logging.getLogger("ottla.transactions")
 
 RETRY_DELAY_MS = 100  # as retry.backoff.ms of clients
@@ -40,28 +45,6 @@ NEVER_WRITTEN = frozenset((ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.U
 """The producer cannot have written to the partition, so no marker is needed."""
 
 OnResponse = Callable[[WriteTxnMarkersResponse | None], None]
-
-
-class MarkerTransport(Protocol):
-    """Finds the leaders of partitions and sends requests to them."""
-
-    def leader_of(self, partition: TopicPartition) -> int | None:
-        """A broker id; NO_LEADER when there is none, None when the partition is not known here."""
-        ...
-
-    def check_deleted(self, partition: TopicPartition, on_result: Callable[[bool], None]) -> None:
-        """Finds out whether a partition that is not known here has been deleted.
-
-        `on_result` runs once, maybe before this method returns: with True when the partition does
-        not exist, with False when it exists or when that could not be found out.
-        """
-        ...
-
-    def send(
-        self, broker_id: int, request: WriteTxnMarkersRequest, on_response: OnResponse
-    ) -> None:
-        """`on_response` gets None when the request failed or timed out."""
-        ...
 
 
 class PendingMarkers:
@@ -85,7 +68,7 @@ class MarkerSender:
 
     def __init__(
         self,
-        transport: MarkerTransport,
+        transport: BrokerMarkerTransport,
         timer: DelayQueue,
         on_completed: Callable[[TransactionPartition, Transaction], None],
     ) -> None:
@@ -105,7 +88,7 @@ class MarkerSender:
         return len(self._pending)
 
     def start(self, state_partition: TransactionPartition, transaction: Transaction) -> None:
-        """Sends the markers of a transaction in PrepareCommit or PrepareAbort."""
+        """Send the markers of a transaction in PrepareCommit or PrepareAbort."""
         pending = PendingMarkers(state_partition, transaction)
         self._pending[pending.key] = pending
         self._dispatch([(pending, list(pending.remaining))])
@@ -125,7 +108,7 @@ class MarkerSender:
             self._retry_timer = None
 
     def _dispatch(self, work: Iterable[tuple[PendingMarkers, list[TopicPartition]]]) -> None:
-        """Queues markers for the current leaders of the partitions."""
+        """Queue markers for the current leaders of the partitions."""
         brokers = set()
         unknown = []
         for pending, partitions in work:

@@ -24,7 +24,7 @@ class TransactionPartition:
         self.transactions: dict[str, Transaction] = {}
 
     def replay(self, transactional_id: str, value: TransactionValue | None) -> None:
-        """Replays a record, after an append and while loading; None is a tombstone."""
+        """Replay a record, after an append and while loading; None is a tombstone."""
         if value is None:
             self.transactions.pop(transactional_id, None)
             return

@@ -1,14 +1,13 @@
 """DescribeTransactions and ListTransactions (KIP-664)."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 
 from ottla.broker.coordination.coordinated_partitions import CoordinatedPartitions
 from ottla.broker.transactions.partition import TransactionPartition
 from ottla.broker.transactions.state import STATE_NAMES, Transaction, TransactionState
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import describe_transactions, list_transactions
-
-_LOOKS_PER_STEP = 64
+from ottla.protocol.steps import Steps
 
 
 class TransactionQueries:
@@ -50,17 +49,13 @@ class TransactionQueries:
         ]
         return described
 
-    @property
-    def transaction_count(self) -> int:
-        """How many transactional ids this coordinator has."""
-        return sum(len(partition.transactions) for partition in self._partitions.active)
-
-    def list_in_steps(
+    def list_transactions(
         self, states: frozenset[str], producer_ids: frozenset[int], duration_ms: int
-    ) -> Generator[None, None, list_transactions.ListTransactionsResponse]:
-        """The transactional ids of this coordinator that match all filters; for `run_in_slices`.
+    ) -> Steps[list_transactions.ListTransactionsResponse]:
+        """List the transactional ids of this coordinator that match all filters.
 
-        A `duration_ms` of 0 or more selects transactions that run for longer than that.
+        A `duration_ms` of 0 or more selects transactions that run for longer than that. Ids created
+        in a pause may be missing.
         """
         if not self._partitions.is_running:
             return _list_error(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -71,9 +66,7 @@ class TransactionQueries:
             unknown_state_filters=sorted(states - STATE_NAMES)
         )
         for state_partition in self._partitions.active:
-            for number, transaction in enumerate(list(state_partition.transactions.values())):
-                if number % _LOOKS_PER_STEP == 0:
-                    yield
+            for transaction in list(state_partition.transactions.values()):
                 value = transaction.value
                 if _is_selected(transaction, states, producer_ids) and (
                     duration_ms < 0 or now_ms - value.start_timestamp_ms > duration_ms
@@ -83,6 +76,7 @@ class TransactionQueries:
                             transaction.transactional_id, value.producer_id, value.state.label
                         )
                     )
+                yield
         return response
 
 

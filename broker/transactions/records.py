@@ -35,7 +35,7 @@ def transaction_key(transactional_id: str) -> bytes:
 
 
 def read_key(key: bytes) -> str | None:
-    """The transactional id; None for an unknown version."""
+    """Return the transactional id; None for an unknown version."""
     try:
         if _SHORT.unpack_from(key)[0] != KEY_VERSION:
             return None

@@ -218,7 +218,7 @@ class Transaction:
         )
 
     def _next_epoch(self, expected: Producer | None) -> tuple[int, int]:
-        """The next epoch and the last one."""
+        """Return the next epoch and the last one."""
         value = self.value
         if expected is None:
             return value.epoch + 1, NO_PRODUCER_EPOCH
@@ -229,7 +229,7 @@ class Transaction:
         raise RejectedRequest(ErrorCode.PRODUCER_FENCED)
 
     def fence(self, now_ms: int) -> TransactionValue:
-        """Aborts the ongoing transaction with a bumped epoch, which fences its producer.
+        """Abort the ongoing transaction with a bumped epoch, which fences its producer.
 
         No client was given the last epoch. One that uses it all the same is not fenced, but its
         transaction has to be aborted as others.
@@ -244,7 +244,7 @@ class Transaction:
     def add_partitions(
         self, producer: Producer, partitions: frozenset[TopicPartition], now_ms: int
     ) -> TransactionValue | None:
-        """Adds partitions; None when the transaction has all of them already."""
+        """Add partitions; None when the transaction has all of them already."""
         value = self.value
         self._check_producer(producer)
         if self.is_changing:
@@ -265,7 +265,7 @@ class Transaction:
     def verify_partitions(
         self, producer: Producer, partitions: frozenset[TopicPartition]
     ) -> dict[TopicPartition, int]:
-        """The error of each partition: whether it is in the ongoing transaction (KIP-890)."""
+        """Return an error for each partition that is not in the transaction (KIP-890)."""
         self._check_producer(producer)
         if self.value.state in COMPLETING:
             raise RejectedRequest(ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -277,7 +277,7 @@ class Transaction:
         }
 
     def end(self, producer: Producer, committed: bool, now_ms: int) -> TransactionValue | None:
-        """Commits or aborts; None when that is completed already."""
+        """Commit or abort; None when that is completed already."""
         value = self.value
         self._check_producer(producer)
         if self.is_changing:

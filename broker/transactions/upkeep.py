@@ -1,29 +1,31 @@
-"""Aborts transactions that have timed out, and forgets transactional ids that are not used.
+"""Aborts transactions that have timed out, and removes transactional ids that are not used.
 
-Both look at every transactional id, of which there can be hundreds of thousands, and change many at
-once when clients are gone. So they run in slices.
+Both check every transactional id, of which there can be hundreds of thousands, and change many at
+once when clients are gone. So they pause between ids.
 """
 
+from __future__ import annotations
+
 import logging
-from collections.abc import Callable, Generator, Iterator
-from itertools import islice
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ottla.broker.coordination.coordinated_partitions import CoordinatedPartitions
 from ottla.broker.coordination.ports import CoordinatorLog
 from ottla.broker.runtime.clock import Clock
-from ottla.broker.runtime.slices import SlicedJobs
 from ottla.broker.transactions.partition import TransactionPartition
 from ottla.broker.transactions.records import transaction_key
-from ottla.broker.transactions.settings import TransactionSettings
 from ottla.broker.transactions.state import Transaction, TransactionState
 from ottla.protocol.records.builder import build_batch
+from ottla.protocol.steps import Steps, TurnQueue
+
+if TYPE_CHECKING:
+    from ottla.broker.transactions.coordinator import TransactionSettings
 
 logger = logging.getLogger("ottla.transactions")
 
-# To look at an id takes half a microsecond, to append a record a hundred, a tombstone among others
-# ten.
-_LOOKS_PER_STEP = 256
-_TOMBSTONES_PER_STEP = 32
+# A batch takes 100 us, and each tombstone of it 10.
+TOMBSTONES_PER_BATCH = 16
 
 Abort = Callable[[TransactionPartition, Transaction], None]
 
@@ -37,7 +39,7 @@ class TransactionUpkeep:
         partitions: CoordinatedPartitions[TransactionPartition],
         log: CoordinatorLog,
         clock: Clock,
-        jobs: SlicedJobs,
+        jobs: TurnQueue,
         abort: Abort,
     ) -> None:
         """`abort` aborts an ongoing transaction and fences its producer."""
@@ -50,32 +52,32 @@ class TransactionUpkeep:
         self._in_progress: set[str] = set()
 
     def abort_timed_out(self) -> None:
-        """Aborts transactions that exceeded the transaction timeout of their producer."""
+        """Abort transactions that exceeded the transaction timeout of their producer."""
         self._start("abort", self._abort_timed_out())
 
     def remove_expired(self) -> None:
-        """Removes transactional ids that were not used for transactional.id.expiration.ms."""
+        """Remove transactional ids that were not used for transactional.id.expiration.ms."""
         self._start("expire", self._remove_expired())
 
-    def _start(self, name: str, steps: Generator[None, None, None]) -> None:
-        """Runs a job unless the one before of this name is in progress."""
+    def _start(self, name: str, steps: Steps[None]) -> None:
+        """Run a job unless the one before of this name is in progress."""
         if name not in self._in_progress:
             self._in_progress.add(name)
             self._jobs.start(self._run(name, steps))
 
-    def _run(self, name: str, steps: Generator[None, None, None]) -> Generator[None, None, None]:
+    def _run(self, name: str, steps: Steps[None]) -> Steps[None]:
         try:
             yield from steps
         finally:
             self._in_progress.discard(name)
 
-    def _abort_timed_out(self) -> Generator[None, None, None]:
+    def _abort_timed_out(self) -> Steps[None]:
         now_ms = self._clock.now_ms()
-        for state_partition, transactions in self._in_steps():
-            for transaction in transactions:
-                if not self._is_current(state_partition, transaction):
-                    continue
-                if transaction.has_timed_out(now_ms):
+        for state_partition in self._partitions.active:
+            for transaction in list(state_partition.transactions.values()):
+                if transaction.has_timed_out(now_ms) and self._is_current(
+                    state_partition, transaction
+                ):
                     logger.info(
                         "TransactionalId %s: aborting the ongoing transaction after its timeout of "
                         "%d ms",
@@ -84,45 +86,40 @@ class TransactionUpkeep:
                         extra={"transactional_id": transaction.transactional_id},
                     )
                     self._abort(state_partition, transaction)
-                    yield
-            yield
-
-    def _remove_expired(self) -> Generator[None, None, None]:
-        now_ms = self._clock.now_ms()
-        for state_partition, transactions in self._in_steps():
-            expired = [
-                transaction
-                for transaction in transactions
-                if self._is_current(state_partition, transaction)
-                and transaction.has_expired(now_ms, self._expiration_ms)
-            ]
-            for start in range(0, len(expired), _TOMBSTONES_PER_STEP):
-                part = [
-                    transaction
-                    for transaction in expired[start : start + _TOMBSTONES_PER_STEP]
-                    if self._is_current(state_partition, transaction)
-                    and transaction.has_expired(now_ms, self._expiration_ms)  # not used since
-                ]
-                if part:
-                    self._remove(state_partition, part)
                 yield
-            yield
 
-    def _in_steps(self) -> Iterator[tuple[TransactionPartition, list[Transaction]]]:
-        """The transactional ids of now, those of one step at a time."""
+    def _remove_expired(self) -> Steps[None]:
+        now_ms = self._clock.now_ms()
         for state_partition in self._partitions.active:
-            found = iter(list(state_partition.transactions.values()))
-            while step := list(islice(found, _LOOKS_PER_STEP)):
-                yield state_partition, step
+            expired = []
+            for transaction in list(state_partition.transactions.values()):
+                if transaction.has_expired(now_ms, self._expiration_ms):
+                    expired.append(transaction)
+                if len(expired) == TOMBSTONES_PER_BATCH:
+                    self._remove(state_partition, expired, now_ms)
+                    expired = []
+                yield
+            self._remove(state_partition, expired, now_ms)
 
     def _is_current(self, state_partition: TransactionPartition, transaction: Transaction) -> bool:
-        """Whether, after a pause, this broker still has the transactional id."""
+        """Return whether this broker still has the transactional id, after a pause."""
         return (
             self._partitions.is_active(state_partition)
             and state_partition.transactions.get(transaction.transactional_id) is transaction
         )
 
-    def _remove(self, state_partition: TransactionPartition, expired: list[Transaction]) -> None:
+    def _remove(
+        self, state_partition: TransactionPartition, found: list[Transaction], now_ms: int
+    ) -> None:
+        """Append tombstones for those that were not used or removed in the pauses since."""
+        expired = [
+            transaction
+            for transaction in found
+            if self._is_current(state_partition, transaction)
+            and transaction.has_expired(now_ms, self._expiration_ms)
+        ]
+        if not expired:
+            return
         now_ms = self._clock.now_ms()
         for transaction in expired:
             transaction.prepare_transition(transaction.value._replace(state=TransactionState.DEAD))

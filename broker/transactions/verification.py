@@ -5,12 +5,13 @@ transaction is ongoing and contains the partition. Otherwise a delayed request c
 transaction, which no coordinator ends. Mirrors `AddPartitionsToTxnManager`.
 """
 
+from __future__ import annotations
+
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from ottla.broker.cluster.metadata_cache import MetadataSnapshot
 from ottla.broker.runtime.tasks import spawn
 from ottla.broker.transactions.coordinator import TransactionCoordinator
 from ottla.broker.transactions.state import Producer
@@ -22,6 +23,9 @@ from ottla.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from ottla.protocol.topics import TRANSACTION_STATE_TOPIC, TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.broker.cluster.metadata_cache import MetadataCache
 
 logger = logging.getLogger("ottla.transactions")
 
@@ -36,20 +40,13 @@ SendToBroker = Callable[
 ]
 
 
-class Metadata(Protocol):
-    """The metadata cache, as far as it is used here."""
-
-    @property
-    def snapshot(self) -> MetadataSnapshot: ...
-
-
 class TransactionVerifier:
     """Verifies with the coordinator in this process or on another broker."""
 
     def __init__(
         self,
         broker_id: int,
-        metadata: Metadata,
+        metadata: MetadataCache,
         coordinator: TransactionCoordinator,
         send_to_broker: SendToBroker,
         *,
@@ -121,7 +118,7 @@ class TransactionVerifier:
 
 
 def _for_client(errors: Errors, knows_abortable: bool) -> Errors:
-    """The failed partitions, with error codes that producers know."""
+    """Return the failed partitions, with error codes that producers know."""
     translated = {
         ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
         ErrorCode.TRANSACTION_ABORTABLE: ErrorCode.TRANSACTION_ABORTABLE

@@ -1,4 +1,4 @@
-"""The finalized features of the cluster in ``/feature`` (KIP-584)."""
+"""The finalized features of the cluster in `/feature` (KIP-584)."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -31,7 +31,7 @@ class FeatureUpdate(NamedTuple):
 
 
 class Features:
-    """``supported``: the (min, max) levels that this broker supports, by feature name."""
+    """`supported`: the (min, max) levels that this broker supports, by feature name."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Features:
         )
 
     async def load(self) -> None:
-        """Creates the znode in a new cluster; enables or disables features by the inter-broker
+        """Create the znode in a new cluster; enable or disable features by the inter-broker
         protocol version."""
         enable = self.versions.feature_versioning
         try:

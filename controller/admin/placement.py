@@ -1,6 +1,6 @@
 """Replica placement: spreads the replicas of new partitions over brokers and racks.
 
-Mirrors ``assignReplicasToBrokers`` of Kafka's ``AdminUtils``. Without racks, the first replicas are
+Mirrors `assignReplicasToBrokers` of Kafka's `AdminUtils`. Without racks, the first replicas are
 assigned round-robin from a start, and the others at a distance that is incremented each round, so
 that the load of a failed broker is spread over many. With five brokers, ten partitions, three
 replicas and start 0:
@@ -33,10 +33,10 @@ def place(
     shift: int,
     first_partition: int = 0,
 ) -> Assignment:
-    """Replicas of ``partitions`` partitions, numbered from ``first_partition``.
+    """Replicas of `partitions` partitions, numbered from `first_partition`.
 
-    ``brokers`` maps ids to racks; racks are used only if all brokers have one. ``start`` and
-    ``shift`` are numbers from zero up, random for new topics. The replication factor is at most the
+    `brokers` maps ids to racks; racks are used only if all brokers have one. `start` and
+    `shift` are numbers from zero up, random for new topics. The replication factor is at most the
     number of brokers.
     """
     if brokers and all(rack is not None for rack in brokers.values()):
@@ -56,7 +56,7 @@ def place(
 
 
 def _follower(first: int, shift: int, replica: int, brokers: int) -> int:
-    """The index of the broker for follower number ``replica``; never ``first``."""
+    """The index of the broker for follower number `replica`; never `first`."""
     return (first + 1 + (shift + replica) % (brokers - 1)) % brokers if brokers > 1 else first
 
 
@@ -109,7 +109,7 @@ def start_after(brokers: Sequence[int], first_replica: int) -> int:
 
 
 def check_factor(factor: int, brokers: int) -> None:
-    """Raises KafkaError unless so many live brokers allow this replication factor."""
+    """Raise KafkaError if there are too few live brokers for this replication factor."""
     if factor <= 0:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0."

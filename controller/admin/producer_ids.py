@@ -1,8 +1,8 @@
-"""Blocks of producer ids, from ``/latest_producer_id_block`` (KIP-185, KIP-730).
+"""Blocks of producer ids, from `/latest_producer_id_block` (KIP-185, KIP-730).
 
 The controller allocates them for AllocateProducerIds; a broker with an older inter-broker protocol
 version allocates them itself. Both are a compare-and-set on the znode, so no producer id is
-allocated twice. Mirrors Kafka's ``ZkProducerIdManager``.
+allocated twice. Mirrors Kafka's `ZkProducerIdManager`.
 """
 
 import logging
@@ -27,7 +27,7 @@ class ProducerIdBlock(NamedTuple):
 
 
 async def allocate_block(store: ZnodeStore, broker_id: int) -> ProducerIdBlock:
-    """Allocates a block; it is durable when this returns.
+    """Allocate a block; it is durable when this returns.
 
     Raises KafkaError when all ids are exhausted. After a lost connection a block may stay unused.
     """

@@ -1,6 +1,6 @@
 """CreateTopics, CreatePartitions and DeleteTopics on the active controller.
 
-Checks and messages are those of Kafka's ``ZkAdminManager``, ``AdminZkClient`` and ``AdminUtils``.
+Checks and messages are those of Kafka's `ZkAdminManager`, `AdminZkClient` and `AdminUtils`.
 Configuration and assignment of a topic are written in one multi, fenced by the controller epoch.
 The caller validates the configuration values.
 """
@@ -18,12 +18,10 @@ from ottla.controller.admin.placement import (
     place,
     start_after,
 )
-from ottla.controller.admin.topic_names import metric_name, name_problem
-from ottla.controller.admin.topic_size import encode_new_topic
+from ottla.controller.admin.topic_limits import encode_new_topic, metric_name, name_problem
 from ottla.controller.errors import OK, ApiError
 from ottla.controller.model import ReplicaAssignment, TopicState
 from ottla.controller.settings import ControllerSettings, control_versions
-from ottla.controller.slices import Slices, in_slices
 from ottla.controller.state.context import ControllerContext
 from ottla.controller.state.fenced_writes import FencedWriter
 from ottla.controller.tree import znodes
@@ -38,6 +36,7 @@ from ottla.controller.tree.store import (
 )
 from ottla.controller.tree.znodes_admin import encode_config, encode_config_change
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.steps import Turn, over
 from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import ZERO_UUID, random_uuid
 
@@ -58,7 +57,7 @@ def no_mutation_quota(partitions: int) -> None:
 
 
 class NewTopic(NamedTuple):
-    """With ``assignments`` (replicas by partition) the two numbers have to be -1."""
+    """With `assignments` (replicas by partition) the two numbers have to be -1."""
 
     name: str
     num_partitions: int = DEFAULT
@@ -77,7 +76,7 @@ def admit_every_topic(topic: NewTopic, assignment: Assignment) -> None:
 
 
 class CreatedTopic(NamedTuple):
-    """With an error ``topic_id`` is the zero id and the numbers are -1."""
+    """With an error `topic_id` is the zero id and the numbers are -1."""
 
     name: str
     error: ApiError
@@ -116,7 +115,7 @@ class _Creation(NamedTuple):
 
 
 class NewPartitions(NamedTuple):
-    """``total_count`` includes the existing partitions; ``assignments`` has the replicas of each
+    """`total_count` includes the existing partitions; `assignments` has the replicas of each
     new one."""
 
     name: str
@@ -157,16 +156,16 @@ class TopicAdmin:
         charge: Charge = no_mutation_quota,
         admit: Admit = admit_every_topic,
     ) -> list[CreatedTopic]:
-        """Checks the topics and writes the valid ones, pipelined."""
+        """Check the topics and write the valid ones, pipelined."""
         results: dict[str, CreatedTopic] = {}
         creations: dict[str, _Creation] = {}
         wanted = list(topics)
         similar = await self._similar_names(topic.name for topic in wanted)
         present = await self._present_paths(topic.name for topic in wanted)
         planned = 0
-        slices = Slices()
+        turn = Turn()
         for topic in wanted:
-            await slices.add(1)
+            await turn.share()
             if topic.name in results:
                 duplicate = ApiError(
                     ErrorCode.INVALID_REQUEST,
@@ -197,7 +196,7 @@ class TopicAdmin:
             )
             creations[topic.name] = _Creation(topic, topic_id, assignment)
             planned += len(assignment)
-            await slices.add(len(assignment))
+            await turn.share()
             similar.setdefault(metric_name(topic.name), []).append(topic.name)
         if not validate_only:
             for name, failure in (await self._write(creations, present)).items():
@@ -207,19 +206,19 @@ class TopicAdmin:
     async def _write(
         self, creations: Mapping[str, _Creation], present: set[str]
     ) -> dict[str, ApiError]:
-        """Creates the topics; returns the errors by topic."""
+        """Create the topics; return the errors by topic."""
         errors: dict[str, ApiError] = {}
         left = dict(creations)
         for attempt in range(MAX_WRITE_ATTEMPTS):
             batches: list[list[Op]] = []
-            slices = Slices()
+            turn = Turn()
             for name, each in list(left.items()):
                 try:
                     batches.append(each.ops(present))
                 except KafkaError as error:
                     errors[name] = ApiError(error.code, error.message)
                     del left[name]
-                await slices.add(len(each.assignment))
+                await turn.share()
             responses = await self.writer.multi_many(batches)
             for name, response in zip(list(left), responses, strict=True):
                 path = znodes.config_path(f"{znodes.ENTITY_TOPICS}/{name}")
@@ -253,7 +252,7 @@ class TopicAdmin:
         shared = {metric_name(name) for name in names if "." in name or "_" in name}
         similar: dict[str, list[str]] = {}
         if shared:
-            async for name in in_slices(list(self.context.assignments)):
+            async for name in over(list(self.context.assignments)):
                 if (key := metric_name(name)) in shared:
                     similar.setdefault(key, []).append(name)
         return similar
@@ -381,7 +380,7 @@ class TopicAdmin:
     async def _add_partitions(
         self, request: NewPartitions, validate_only: bool, charge: Charge, planned: int
     ) -> int:
-        """How many partitions are added; `planned`: those of earlier topics in the request."""
+        """Return the number of partitions to add; `planned`: by earlier topics of the request."""
         name = request.name
         unknown = KafkaError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist."
@@ -457,7 +456,7 @@ class TopicAdmin:
     # DeleteTopics
 
     async def request_deletion(self, topics: Iterable[str]) -> dict[str, ApiError]:
-        """Creates ``/admin/delete_topics/<topic>``; no error if it exists already."""
+        """Create `/admin/delete_topics/<topic>`; no error if it exists already."""
         if not self.settings.delete_topic_enable:
             disabled = ApiError(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
             return dict.fromkeys(topics, disabled)

@@ -1,29 +1,30 @@
-"""New, failed, restarted and modified brokers; replicas on failed log directories.
+"""New, failed, restarted and modified brokers; failed log directories; controlled shutdown.
 
-Mirrors ``processBrokerChange``, ``onBrokerStartup`` and ``onBrokerFailure`` of Kafka's
-``KafkaController``.
+Mirrors `processBrokerChange`, `onBrokerStartup`, `onBrokerFailure` and `doControlledShutdown` of
+Kafka's `KafkaController`.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from ottla.controller.changes.topic_deletion import TopicDeletion
+from ottla.controller.changes.reassignment import Reassignment
+from ottla.controller.changes.topic_deletion import TopicDeletionManager
 from ottla.controller.events.zk_watches import ZkWatches
 from ottla.controller.model import BrokerInfo, LeaderAndIsr, PartitionReplica
 from ottla.controller.requests.broker_channels import BrokerChannels
-from ottla.controller.requests.request_batch import RequestBatch
-from ottla.controller.requests.response_rows import rows_by_topic
-from ottla.controller.slices import in_slices
+from ottla.controller.requests.request_batch import RequestBatch, rows_by_topic
 from ottla.controller.state.context import ControllerContext, PartitionState, ReplicaState
-from ottla.controller.state.processed_brokers import ProcessedBrokers
+from ottla.controller.state.leader_selection import ElectionStrategy
+from ottla.controller.state.own_znodes import ProcessedBrokers
 from ottla.controller.state_machines.partitions import PartitionStateMachine
 from ottla.controller.state_machines.replicas import ReplicaStateMachine
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import ZnodeStore
 from ottla.controller.tree.znode_json import MalformedZnode
-from ottla.protocol.errors import ErrorCode, error_name
+from ottla.protocol.errors import ErrorCode, KafkaError, error_name
 from ottla.protocol.listed import listed
+from ottla.protocol.steps import over
 from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -35,16 +36,6 @@ logger = logging.getLogger("ottla.controller")
 _STARTED = (ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH)
 
 
-class ReassignmentResumer(Protocol):
-    async def resume_for_brokers(self, broker_ids: Iterable[int]) -> None:
-        """Resumes reassignments with a target replica on one of the brokers."""
-
-
-class IsCompatible(Protocol):
-    def __call__(self, broker: BrokerInfo) -> bool:
-        """Whether the broker supports the finalized features (KIP-584)."""
-
-
 async def registered_ids(store: ZnodeStore) -> list[int]:
     """The ids of all registered brokers."""
     names = [name for name in await store.children(znodes.BROKER_IDS) if name.isdecimal()]
@@ -52,7 +43,7 @@ async def registered_ids(store: ZnodeStore) -> list[int]:
 
 
 async def read_brokers(store: ZnodeStore, ids: Sequence[int]) -> dict[int, BrokerInfo]:
-    """Those of the brokers that are registered, with their broker epochs, by id."""
+    """Read the brokers that are registered, with their broker epochs, by id."""
     found: dict[int, BrokerInfo] = {}
     nodes = await store.get_many([znodes.broker_path(broker_id) for broker_id in ids])
     for broker_id, node in zip(ids, nodes, strict=True):
@@ -80,12 +71,13 @@ class BrokerChanges:
         partitions: PartitionStateMachine,
         replicas: ReplicaStateMachine,
         batch: RequestBatch,
-        deletion: TopicDeletion,
-        reassignments: ReassignmentResumer,
+        deletion: TopicDeletionManager,
+        reassignments: Reassignment,
         watches: ZkWatches,
-        is_compatible: IsCompatible,
+        is_compatible: Callable[[BrokerInfo], bool],
         processed: ProcessedBrokers,
     ) -> None:
+        """`is_compatible`: whether a broker supports the finalized features (KIP-584)."""
         self.context = context
         self.store = store
         self.channels = channels
@@ -99,7 +91,7 @@ class BrokerChanges:
         self.processed = processed
 
     async def load(self) -> None:
-        """Reads the registered brokers for a new controller, and adds their channels."""
+        """Read the registered brokers for a new controller, and add their channels."""
         version = await self.processed.read_version()
         self.context.brokers = await self._read_compatible_brokers()
         self.processed.set_version(version)
@@ -107,7 +99,7 @@ class BrokerChanges:
             self.channels.add_broker(broker)
 
     async def _read_compatible_brokers(self) -> dict[int, BrokerInfo]:
-        """Watches the registered brokers, and reads those that support the features."""
+        """Watch the registered brokers, and read those that support the features."""
         ids = await registered_ids(self.store)
         await self.watches.watch_brokers(ids)
         return self._compatible_brokers(await read_brokers(self.store, ids))
@@ -125,7 +117,7 @@ class BrokerChanges:
         return accepted
 
     async def on_broker_change(self) -> None:
-        """Compares the registered brokers with the context; a higher epoch means a restart."""
+        """Compare the registered brokers with the context; a higher epoch means a restart."""
         context = self.context
         version = await self.processed.read_version()
         registered = await self._read_compatible_brokers()
@@ -175,7 +167,7 @@ class BrokerChanges:
             self.context.brokers[broker.broker_id] = broker
 
     async def on_startup(self, broker_ids: list[int]) -> None:
-        """Sends the new brokers to the others and the full metadata to them; then their replicas
+        """Send the new brokers to the others and the full metadata to them; then their replicas
         come online."""
         logger.info("New broker startup callback for %s", _ids(broker_ids))
         context = self.context
@@ -187,8 +179,9 @@ class BrokerChanges:
         # The new ones get the metadata of all partitions before any LeaderAndIsr, as a follower
         # needs the address of its leader.
         self.batch.add_update_metadata(broker_ids, ())
-        async for partition in in_slices(context.partitions_with_leaders()):
-            self.batch.add_update_metadata((), (partition,))
+        async for partition in over(context.leadership):
+            if partition[0] not in context.topics_to_delete:
+                self.batch.add_update_metadata((), (partition,))
         await self.batch.send(context.epoch)
         replicas = context.replicas_on(broker_ids)
         await self.replicas.handle_state_changes(
@@ -202,7 +195,7 @@ class BrokerChanges:
         await self.deletion.resume_deletion_for_topics(waiting)
 
     def _can_come_online(self, replica: PartitionReplica) -> bool:
-        """False for a replica whose deletion is started or done: TopicDeletion handles those."""
+        """Whether the deletion of a replica has not started; see TopicDeletionManager."""
         return self.context.replica_states.get(replica) not in (
             ReplicaState.DELETION_STARTED,
             ReplicaState.DELETION_SUCCESSFUL,
@@ -219,14 +212,17 @@ class BrokerChanges:
         await self.on_replicas_offline(context.replicas_on(broker_ids))
 
     async def on_replicas_offline(self, replicas: list[PartitionReplica]) -> None:
-        """Elects leaders for partitions without one, and removes the replicas from their ISRs."""
+        """Elect leaders for partitions without one, and remove the replicas from their ISRs."""
         context = self.context
-        exempt = context.topics_exempt_from_election()
-        to_delete = [each for each in replicas if each.partition[0] in exempt]
-        staying = [each for each in replicas if each.partition[0] not in exempt]
-        await self.partitions.handle_state_changes(
-            context.partitions_with_offline_leader(), PartitionState.OFFLINE
-        )
+        to_delete: list[PartitionReplica] = []
+        staying: list[PartitionReplica] = []
+        for each in replicas:
+            exempt = context.is_exempt_from_election(each.partition[0])
+            (to_delete if exempt else staying).append(each)
+        leaderless = [
+            each async for each in over(context.leadership) if context.has_offline_leader(each)
+        ]
+        await self.partitions.handle_state_changes(leaderless, PartitionState.OFFLINE)
         outcomes = await self.partitions.trigger_online_partitions()
         await self.replicas.handle_state_changes(staying, ReplicaState.OFFLINE)
         await self.deletion.fail_replica_deletion(to_delete)
@@ -334,3 +330,70 @@ class BrokerChanges:
         for name, _, rows in rows_by_topic(request, response, self.context.topic_names):
             for row in rows:
                 yield TopicPartition(name, row.partition_index), row.error_code
+
+
+class ControlledShutdown:
+    """Mirrors `doControlledShutdown` of Kafka's `KafkaController`."""
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        partitions: PartitionStateMachine,
+        replicas: ReplicaStateMachine,
+        batch: RequestBatch,
+    ) -> None:
+        self.context = context
+        self.partitions = partitions
+        self.replicas = replicas
+        self.batch = batch
+
+    async def shut_down(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
+        """Move the leaders; return the partitions that the broker still leads.
+
+        The broker is marked as shutting down until its znode is deleted: it is not elected as
+        leader and does not join an ISR. Raises KafkaError STALE_BROKER_EPOCH or
+        BROKER_NOT_AVAILABLE.
+        """
+        context = self.context
+        broker = context.brokers.get(broker_id)
+        if broker is None:
+            raise KafkaError(
+                ErrorCode.BROKER_NOT_AVAILABLE, f"Broker id {broker_id} does not exist."
+            )
+        if broker_epoch not in (-1, broker.epoch) and broker_epoch < broker.epoch:
+            raise KafkaError(
+                ErrorCode.STALE_BROKER_EPOCH,
+                f"Received controlled shutdown request from an old broker epoch {broker_epoch} "
+                f"for broker {broker_id}. Current broker epoch is {broker.epoch}.",
+            )
+        logger.info("Shutting down broker %d", broker_id)
+        context.shutting_down.add(broker_id)
+        leading: list[TopicPartition] = []
+        following: list[TopicPartition] = []
+        for partition in context.partitions_on(broker_id):
+            state = context.leadership.get(partition)
+            replicas = context.assignment(partition).replicas
+            if state is None or len(replicas) < 2 or partition[0] in context.topics_to_delete:
+                continue
+            (leading if state.leader == broker_id else following).append(partition)
+        await self.partitions.handle_state_changes(
+            leading, PartitionState.ONLINE, ElectionStrategy.CONTROLLED_SHUTDOWN
+        )
+        for partition in following:  # it stops fetching before it is removed from the ISR
+            self.batch.add_stop_replica((broker_id,), partition, delete=False)
+        await self.batch.send(context.epoch)
+        await self.replicas.handle_state_changes(
+            [
+                replica
+                for replica in (PartitionReplica(partition, broker_id) for partition in following)
+                if context.replica_states.get(replica)
+                in (
+                    ReplicaState.NEW,
+                    ReplicaState.ONLINE,
+                    ReplicaState.OFFLINE,
+                    ReplicaState.DELETION_INELIGIBLE,
+                )
+            ],
+            ReplicaState.OFFLINE,
+        )
+        return context.partitions_led_by(broker_id)

@@ -4,7 +4,7 @@ The states in the tree are older than what brokers have: they refuse them with F
 The leader in the tree may not have the newest records, and a follower that has them would truncate
 them. So the controller asks the brokers of all replicas; when all have responded to the current
 state, the replica with the newest leader epoch and the most records of it has every record that was
-committed. It becomes the leader, in an epoch far above those of all replicas (``REPAIR_STEP``), and
+committed. It becomes the leader, in an epoch far above those of all replicas (`REPAIR_STEP`), and
 the others join the ISR when they have caught up.
 
 While a broker with a replica is away nothing is decided: it may have the newest records. Nor is it
@@ -17,8 +17,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.controller.model import RECOVERED, REPAIR_STEP, LeaderAndIsr
-from ottla.controller.requests.request_batch import RequestBatch
-from ottla.controller.requests.response_rows import rows_by_topic
+from ottla.controller.requests.request_batch import RequestBatch, rows_by_topic
 from ottla.controller.state.context import ControllerContext, PartitionState
 from ottla.controller.state.fenced_writes import FencedWriter
 from ottla.controller.tree import znodes
@@ -49,7 +48,7 @@ class _Stored(NamedTuple):
 
 
 class _Inquiry:
-    """What brokers have said of the state with this leader epoch."""
+    """The brokers' reports on the state with this leader epoch."""
 
     def __init__(self, leader_epoch: int) -> None:
         self.leader_epoch = leader_epoch
@@ -82,7 +81,7 @@ class EpochRepair:
     async def on_leader_and_isr_response(
         self, broker_id: int, response: "LeaderAndIsrResponse", request: "LeaderAndIsrRequest"
     ) -> None:
-        """Repairs the partitions of which all replicas have responded now."""
+        """Repair the partitions of which all replicas have responded now."""
         context = self.context
         sent = {
             TopicPartition(topic.topic_name, state.partition_index): state.leader_epoch
@@ -114,7 +113,7 @@ class EpochRepair:
         await self._repair([each for each in answered if self._is_complete(each)])
 
     async def _ask(self, partitions: list[TopicPartition], answered: int) -> None:
-        """Sends the state again to the other replicas."""
+        """Send the state again to the other replicas."""
         context = self.context
         for partition in partitions:
             assignment = context.assignment(partition)
@@ -157,7 +156,9 @@ class EpochRepair:
             logger.warning(
                 "Partition %s: brokers are ahead of ZooKeeper, which was restored or written "
                 "again. Replica %d has the newest records and leads in leader epoch %d",
-                *(partition, result.leader, result.leader_epoch),
+                partition,
+                result.leader,
+                result.leader_epoch,
                 extra=partition._asdict(),
             )
             del self._inquiries[partition]
@@ -169,7 +170,7 @@ class EpochRepair:
         await self.batch.send(context.epoch)
 
     async def _read_replica_epochs(self) -> dict[int, _Stored]:
-        """What each registered broker has stored since its registration."""
+        """Read what each registered broker has stored since its registration."""
         ids = list(self.context.brokers)
         nodes = await self.writer.store.get_many([znodes.replica_epochs_path(each) for each in ids])
         found: dict[int, _Stored] = {}
@@ -203,7 +204,8 @@ class EpochRepair:
             logger.error(
                 "Leaving partition %s as it is: the replicas %s are ahead of ZooKeeper, the others "
                 "are not",
-                *(partition, ahead),
+                partition,
+                ahead,
                 extra=partition._asdict(),
             )
             return None

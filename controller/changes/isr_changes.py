@@ -1,19 +1,18 @@
 """ISR changes of leaders: by AlterPartition, or by a znode and a notification.
 
-Mirrors ``processAlterPartition`` and ``processIsrChangeNotification`` of Kafka's
-``KafkaController``. AlterPartition is KIP-497 (versions 0 and 1); since version 2 it has topic ids
+Mirrors `processAlterPartition` and `processIsrChangeNotification` of Kafka's
+`KafkaController`. AlterPartition is KIP-497 (versions 0 and 1); since version 2 it has topic ids
 and replicas that are not live are refused (KIP-841), since version 3 it has broker epochs
 (KIP-903).
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from ottla.controller.changes.reassignment import Reassignment
 from ottla.controller.model import RECOVERED, RECOVERING, LeaderAndIsr
 from ottla.controller.requests.request_batch import RequestBatch
-from ottla.controller.slices import in_slices
 from ottla.controller.state.context import ControllerContext, ReplicaState
 from ottla.controller.state.fenced_writes import FencedWriter
 from ottla.controller.state_machines.replicas import VALID_PREVIOUS, ReplicaStateMachine
@@ -22,6 +21,8 @@ from ottla.controller.tree.store import BadVersion, StoreError
 from ottla.controller.tree.znode_json import MalformedZnode
 from ottla.controller.tree.znodes_admin import decode_isr_change, decode_log_dir_event
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.listed import listed
+from ottla.protocol.steps import over
 from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import ZERO_UUID
 
@@ -41,11 +42,11 @@ Row = LeaderAndIsr | int
 async def refresh_leadership(
     context: ControllerContext, writer: FencedWriter, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Reads the state znodes into the context; returns the zxids of their last changes."""
+    """Read the state znodes into the context; return the zxids of their last changes."""
     wanted = list(partitions)
     changed: dict[TopicPartition, int] = {}
     nodes = await writer.store.get_many([znodes.state_path(each) for each in wanted])
-    async for partition, node in in_slices(zip(wanted, nodes, strict=True)):
+    async for partition, node in over(zip(wanted, nodes, strict=True)):
         if node is None:
             continue
         try:
@@ -64,7 +65,7 @@ def _ineligible(version: int) -> int:
 
 
 class IsrChanges:
-    """An ISR is durable in the znode tree before the response and the UpdateMetadata requests."""
+    """An ISR is durable in the znode tree before the response and the UpdateMetadata request."""
 
     def __init__(
         self,
@@ -73,17 +74,21 @@ class IsrChanges:
         replicas: ReplicaStateMachine,
         batch: RequestBatch,
         reassignment: Reassignment,
+        on_unsent: Callable[[], None],
     ) -> None:
+        """`on_unsent` has `send_metadata` called some time later."""
         self.context = context
         self.writer = writer
         self.replicas = replicas
         self.batch = batch
         self.reassignment = reassignment
+        self._on_unsent = on_unsent
+        self._unsent: dict[TopicPartition, None] = {}
 
     # Notifications in the tree
 
     async def on_isr_notification(self) -> None:
-        """Reads the states of the listed partitions, sends UpdateMetadata, deletes the znodes."""
+        """Read the states of the listed partitions, send UpdateMetadata, delete the znodes."""
         paths = await self._notifications(znodes.ISR_CHANGE_NOTIFICATION)
         try:
             partitions: dict[TopicPartition, None] = {}
@@ -91,19 +96,18 @@ class IsrChanges:
                 if node is None:
                     continue
                 try:
-                    listed = decode_isr_change(path, node[0])
+                    announced = decode_isr_change(path, node[0])
                 except MalformedZnode as error:
                     logger.error("Ignoring ISR change notification: %s", error)
                     continue
                 partitions.update(
-                    dict.fromkeys(each for each in listed if self.context.has_partition(each))
+                    dict.fromkeys(each for each in announced if self.context.has_partition(each))
                 )
             if partitions:
                 await refresh_leadership(self.context, self.writer, partitions)
                 self.batch.add_update_metadata(self.context.brokers, partitions)
                 await self.batch.send(self.context.epoch)
-                for partition in partitions:
-                    await self.reassignment.on_isr_change(partition)
+                await self.reassignment.on_isr_change(partitions)
         finally:
             await self.writer.delete_many(paths)
 
@@ -145,7 +149,7 @@ class IsrChanges:
     async def alter_partition(
         self, request: "AlterPartitionRequest", version: int
     ) -> "AlterPartitionResponse":
-        """Writes the valid changes; returns the response, with errors for the others.
+        """Write the valid changes; return the response, with errors for the others.
 
         Fenced by broker epoch, leader epoch and partition epoch.
         """
@@ -167,7 +171,7 @@ class IsrChanges:
         rows: dict[TopicPartition, Row] = {}
         wanted: dict[TopicPartition, LeaderAndIsr] = {}
         unknown: list[AlterPartitionResponseTopicData] = []
-        async for topic in in_slices(request.topics):
+        async for topic in over(request.topics):
             name = topic.topic_name if version < 2 else self.context.topic_names.get(topic.topic_id)
             if name is None:
                 unknown.append(
@@ -183,7 +187,7 @@ class IsrChanges:
                     )
                 )
                 continue
-            async for each in in_slices(topic.partitions):
+            async for each in over(topic.partitions):
                 partition = TopicPartition(name, each.partition_index)
                 decision = self._validate(request.broker_id, partition, each, version)
                 if isinstance(decision, LeaderAndIsr) and decision != self.context.leadership.get(
@@ -194,7 +198,7 @@ class IsrChanges:
                     rows[partition] = decision
         await self._apply(wanted, rows, version)
         by_topic: dict[str, AlterPartitionResponseTopicData] = {}
-        async for partition, row in in_slices(rows.items()):
+        async for partition, row in over(rows.items()):
             if partition[0] not in by_topic:
                 by_topic[partition[0]] = AlterPartitionResponseTopicData(
                     topic_name=partition[0],
@@ -302,9 +306,27 @@ class IsrChanges:
                 rows[partition] = ErrorCode.UNKNOWN_SERVER_ERROR
             else:
                 rows[partition] = self.context.leadership[partition] = result
+                logger.debug("New ISR of partition %s is %s", partition, result)
                 changed.append(partition)
         if changed_meanwhile:  # for the next attempt of the leader
             await refresh_leadership(self.context, self.writer, changed_meanwhile)
         if changed:
+            self._unsent.update(dict.fromkeys(changed))
+            self._on_unsent()
+
+    async def send_metadata(self) -> None:
+        """Send the ISRs that AlterPartition changed to all brokers.
+
+        A broker that returns is added to ISRs by every leader within a short time: with a request
+        for each, the bytes sent would grow with the third power of the brokers.
+        """
+        changed = [each for each in self._unsent if each in self.context.leadership]
+        self._unsent.clear()
+        if changed:
+            logger.info("The ISRs of %d partitions changed: %s", len(changed), listed(changed))
             self.batch.add_update_metadata(self.context.brokers, changed)
             await self.batch.send(self.context.epoch)
+
+    def clear(self) -> None:
+        """For a controller that resigns."""
+        self._unsent.clear()

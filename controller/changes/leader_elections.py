@@ -1,7 +1,7 @@
 """Leader elections by request (ElectLeaders), by znode, and by the auto leader rebalance.
 
-Mirrors ``processReplicaLeaderElection`` and ``processAutoPreferredReplicaLeaderElection`` of
-Kafka's ``KafkaController``.
+Mirrors `processReplicaLeaderElection` and `processAutoPreferredReplicaLeaderElection` of
+Kafka's `KafkaController`.
 """
 
 import logging
@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from ottla.controller.errors import OK, ApiError, StateChangeFailed
 from ottla.controller.model import NO_LEADER, LeaderAndIsr
 from ottla.controller.settings import ControllerSettings
-from ottla.controller.slices import in_slices
 from ottla.controller.state.context import ControllerContext, PartitionState
 from ottla.controller.state.fenced_writes import FencedWriter
 from ottla.controller.state.leader_selection import ElectionStrategy, preferred_leader
@@ -20,6 +19,7 @@ from ottla.controller.tree.store import NoNode
 from ottla.controller.tree.znode_json import MalformedZnode
 from ottla.controller.tree.znodes_admin import decode_preferred_election
 from ottla.protocol.errors import ErrorCode, error_name
+from ottla.protocol.steps import over
 from ottla.protocol.topics import TopicPartition
 
 logger = logging.getLogger("ottla.controller")
@@ -50,7 +50,7 @@ class LeaderElections:
         wanted = list(self.context.partitions() if partitions is None else partitions)
         response: dict[TopicPartition, ApiError] = {}
         electable: list[TopicPartition] = []
-        async for partition in in_slices(wanted):
+        async for partition in over(wanted):
             error = self._validate(partition, election_type)
             if error is None:
                 electable.append(partition)
@@ -62,7 +62,7 @@ class LeaderElections:
         outcomes = await self.partitions.handle_state_changes(
             electable, PartitionState.ONLINE, strategy
         )
-        async for partition in in_slices(electable):
+        async for partition in over(electable):
             response[partition] = self._row(outcomes, partition, election_type)
         if everywhere:
             response = {
@@ -114,7 +114,7 @@ class LeaderElections:
         return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(outcome))
 
     async def on_znode(self) -> None:
-        """Processes ``/admin/preferred_replica_election``, and deletes it."""
+        """Process `/admin/preferred_replica_election`, and delete it."""
         try:
             data, _ = await self.writer.store.get(znodes.PREFERRED_REPLICA_ELECTION)
         except NoNode:
@@ -137,27 +137,25 @@ class LeaderElections:
             await self.writer.delete_many([znodes.PREFERRED_REPLICA_ELECTION])
 
     async def auto_leader_rebalance(self, settings: ControllerSettings) -> None:
-        """Elects preferred leaders for the brokers with a leader imbalance above the limit."""
+        """Elect preferred leaders for the brokers with a leader imbalance above the limit."""
         logger.debug("Processing automatic preferred replica leader election")
         context = self.context
         by_preferred: dict[int, list[TopicPartition]] = {}
-        async for partition in in_slices(context.partitions()):
+        async for partition in over(context.partitions()):
             replicas = context.assignment(partition).replicas
             if replicas and partition[0] not in context.topics_to_delete:
                 by_preferred.setdefault(replicas[0], []).append(partition)
         for broker_id, partitions in by_preferred.items():
             elsewhere = [
                 partition
-                async for partition in in_slices(partitions)
+                async for partition in over(partitions)
                 if partition in context.leadership
                 and context.leadership[partition].leader != broker_id
             ]
             ratio = len(elsewhere) / len(partitions)
             if ratio * 100 <= settings.leader_imbalance_per_broker_percentage:
                 continue
-            candidates = [
-                each async for each in in_slices(elsewhere) if self._preferred_can_lead(each)
-            ]
+            candidates = [each async for each in over(elsewhere) if self._preferred_can_lead(each)]
             if candidates:
                 logger.info(
                     "Processing automatic preferred replica leader election: leader imbalance "

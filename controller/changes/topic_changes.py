@@ -1,8 +1,8 @@
 """New and removed topics, and new partitions.
 
-Handlers for ``/brokers/topics`` (TopicChange) and for the znode of a topic (PartitionModification);
-they mirror ``processTopicChange`` and ``processPartitionModifications`` of Kafka's
-``KafkaController``.
+Handlers for `/brokers/topics` (TopicChange) and for the znode of a topic (PartitionModification);
+they mirror `processTopicChange` and `processPartitionModifications` of Kafka's
+`KafkaController`.
 
 Tools other than brokers write the znodes of topics, too: those from before Kafka 2.8 drop the topic
 id (KAFKA-14190), and each of them may write an assignment that it has read some time ago. So the
@@ -16,17 +16,17 @@ from collections.abc import Iterable
 from ottla.controller.changes.isr_changes import refresh_leadership
 from ottla.controller.events.zk_watches import ZkWatches
 from ottla.controller.model import PartitionReplica, ReplicaAssignment, TopicState
-from ottla.controller.slices import Slices
 from ottla.controller.state.context import ControllerContext, PartitionState, ReplicaState
-from ottla.controller.state.deleted_topics import DeletedTopics
 from ottla.controller.state.fenced_writes import FencedWriter
 from ottla.controller.state.leader_selection import ElectionStrategy
+from ottla.controller.state.own_znodes import DeletedTopics
 from ottla.controller.state_machines.partitions import PartitionStateMachine
 from ottla.controller.state_machines.replicas import ReplicaStateMachine
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import BadVersion, NoNode, Op, SetOp, Stat, StoreError
 from ottla.controller.tree.znode_json import MalformedZnode
 from ottla.protocol.listed import listed
+from ottla.protocol.steps import Turn
 from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import random_uuid
 
@@ -34,7 +34,7 @@ logger = logging.getLogger("ottla.controller")
 
 
 class TopicChanges:
-    """``topic_ids``: whether topics without an id get one (protocol version 2.8 and up)."""
+    """`topic_ids`: whether topics without an id get one (protocol version 2.8 and up)."""
 
     def __init__(
         self,
@@ -58,14 +58,14 @@ class TopicChanges:
         self.unreadable: dict[str, str] = {}
 
     async def load_topics(self, topics: Iterable[str]) -> list[TopicPartition]:
-        """Watches the topics, and reads their assignments and ids into the context."""
+        """Watch the topics, and read their assignments and ids into the context."""
         names = list(topics)
         await self.watches.watch_topics(names)
         found = await self.read_topics(names)
         if self.topic_ids:
             await self._assign_topic_ids(found)
         added: list[TopicPartition] = []
-        slices = Slices()
+        turn = Turn()
         for topic, (state, stat) in found.items():
             self.context.add_topic(topic, state.topic_id, stat.czxid)
             if state.topic_id is None and self.topic_ids:
@@ -74,17 +74,17 @@ class TopicChanges:
                 partition = TopicPartition(topic, index)
                 self.context.set_assignment(partition, assignment)
                 added.append(partition)
-                await slices.add(1)
-            await slices.add(1)
+                await turn.share()
+            await turn.share()
         return added
 
     async def read_topics(self, topics: list[str]) -> dict[str, tuple[TopicState, Stat]]:
         """The topics that exist; malformed ones are logged and left out."""
         found: dict[str, tuple[TopicState, Stat]] = {}
         nodes = await self.writer.store.get_many([znodes.topic_path(topic) for topic in topics])
-        slices = Slices()
+        turn = Turn()
         for topic, node in zip(topics, nodes, strict=True):
-            await slices.add(1)
+            await turn.share()
             self.unreadable.pop(topic, None)
             if node is None:
                 continue
@@ -96,11 +96,11 @@ class TopicChanges:
                     self.unreadable[topic] = str(error)
                 continue
             found[topic] = state, node[1]
-            await slices.add(len(state.assignments))
+            await turn.share()
         return found
 
     async def _assign_topic_ids(self, found: dict[str, tuple[TopicState, Stat]]) -> None:
-        """Writes ids for new topics without one, which were created by old tools (KIP-516).
+        """Write ids for new topics without one, which were created by old tools (KIP-516).
 
         A topic whose partitions have had leaders may have lost its id: brokers have it (TopicIds).
         """
@@ -133,7 +133,7 @@ class TopicChanges:
                 found[topic] = state, found[topic][1]
 
     async def on_topic_change(self) -> list[str]:
-        """Adds new topics, removes deleted ones; returns the new ones."""
+        """Add new topics, remove deleted ones; return the new ones."""
         context = self.context
         present = await self.writer.store.children(znodes.TOPICS)
         new = [topic for topic in present if topic not in context.assignments]
@@ -202,7 +202,7 @@ class TopicChanges:
         await self.on_new_partition_creation([p for p in partitions if p not in known])
 
     async def on_new_partition_creation(self, partitions: list[TopicPartition]) -> None:
-        """Brings new partitions and their replicas online."""
+        """Bring new partitions and their replicas online."""
         if not partitions:
             return
         replicas = self.context.replicas_of_partitions(partitions)
@@ -214,7 +214,7 @@ class TopicChanges:
         await self.replicas.handle_state_changes(replicas, ReplicaState.ONLINE)
 
     async def on_partition_modification(self, topic: str) -> bytes | None:
-        """Brings added partitions online, and restores what else was changed. Returns the topic id
+        """Bring added partitions online, and restore what else was changed. Returns the topic id
         if one was written that the topic is to have: it had none, or brokers refused it.
 
         Removes added partitions again if the topic is being deleted.
@@ -264,7 +264,7 @@ class TopicChanges:
         return written_id if is_open and written_id != known_id else None
 
     def _lost(self, topic: str, state: TopicState) -> str:
-        """What a tool has taken out of the znode of the topic, or changed in it; "" if nothing."""
+        """Describe what a tool removed from or changed in the topic's znode; "" if nothing."""
         context = self.context
         known_id = context.topic_ids.get(topic)
         if known_id is not None and state.topic_id is None:
@@ -292,8 +292,8 @@ class TopicChanges:
         )
 
     async def _restore(self, topic: str, reason: str, state: TopicState, stat: Stat) -> TopicState:
-        """Writes what this controller knows of a topic into its znode; the partitions that only
-        ``state`` has stay. Returns what is written, or ``state`` if the znode changed meanwhile,
+        """Write what this controller knows of a topic into its znode; the partitions that only
+        `state` has stay. Returns what is written, or `state` if the znode changed meanwhile,
         which is another event."""
         known_id = self.context.topic_ids.get(topic, state.topic_id)
         if topic in self.context.topics_with_refused_id and state.topic_id is not None:

@@ -1,6 +1,6 @@
-"""Topic deletion, which can be interrupted and resumed; mirrors Kafka's ``TopicDeletionManager``.
+"""Topic deletion, which can be interrupted and resumed; mirrors Kafka's `TopicDeletionManager`.
 
-1. A znode under ``/admin/delete_topics`` queues the topic. Brokers stop serving it.
+1. A znode under `/admin/delete_topics` queues the topic. Brokers stop serving it.
 2. Replicas on live brokers go Offline, then DeletionStarted (StopReplica with delete); those on
    dead brokers become DeletionIneligible, and the topic is ineligible until a broker starts.
 3. Each response moves replicas to DeletionSuccessful, or on an error to DeletionIneligible.
@@ -21,22 +21,22 @@ from contextlib import suppress
 from ottla.controller.events.zk_watches import ZkWatches
 from ottla.controller.model import PartitionReplica
 from ottla.controller.requests.request_batch import RequestBatch
-from ottla.controller.slices import Slices, in_slices
 from ottla.controller.state.context import ControllerContext, PartitionState, ReplicaState
-from ottla.controller.state.deleted_topics import DeletedTopics
 from ottla.controller.state.fenced_writes import MAX_OPS_PER_MULTI, FencedWriter
+from ottla.controller.state.own_znodes import DeletedTopics
 from ottla.controller.state_machines.partitions import PartitionStateMachine
 from ottla.controller.state_machines.replicas import ReplicaStateMachine
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import DeleteOp, NoNode, NotEmpty, Op
 from ottla.protocol.listed import listed
+from ottla.protocol.steps import Turn, over
 from ottla.protocol.topics import TopicPartition
 
 logger = logging.getLogger("ottla.controller")
 
 
-class TopicDeletion:
-    """``on_deleted`` is called with each topic whose znodes are deleted."""
+class TopicDeletionManager:
+    """`on_deleted` is called with each topic whose znodes are deleted."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class TopicDeletion:
     # Events
 
     async def load(self) -> None:
-        """Reads the queued topics for a new controller, and which of them are ineligible."""
+        """Read the queued topics for a new controller, and which of them are ineligible."""
         queued = await self._queued_topics()
         if not queued:
             return
@@ -74,15 +74,18 @@ class TopicDeletion:
         context = self.context
         context.topics_to_delete.update(dict.fromkeys(queued))
         for topic in queued:
-            waiting = any(
-                not context.is_online(each.replica, each.partition)
-                for each in context.replicas_of(topic)
-            ) or self._being_reassigned(topic)
+            waiting = (
+                any(
+                    not context.is_online(each.replica, each.partition)
+                    for each in context.replicas_of(topic)
+                )
+                or topic in context.topics_being_reassigned
+            )
             if waiting:
                 context.topics_ineligible_for_deletion.add(topic)
 
     async def on_deletion_requested(self) -> None:
-        """Children of ``/admin/delete_topics`` changed."""
+        """Children of `/admin/delete_topics` changed."""
         queued = await self._queued_topics()
         if not queued:
             return
@@ -95,7 +98,7 @@ class TopicDeletion:
             logger.info("Starting topic deletion for topics %s", listed(fresh))
         context.topics_to_delete.update(dict.fromkeys(queued))
         self.mark_ineligible_for_deletion(
-            (topic for topic in queued if self._being_reassigned(topic)),
+            (topic for topic in queued if topic in context.topics_being_reassigned),
             "topic reassignment in progress",
         )
         await self.resume_deletions()
@@ -118,11 +121,8 @@ class TopicDeletion:
         )
         await self.writer.delete_many([znodes.delete_topic_path(topic) for topic in topics])
 
-    def _being_reassigned(self, topic: str) -> bool:
-        return any(partition[0] == topic for partition in self.context.partitions_being_reassigned)
-
     def mark_ineligible_for_deletion(self, topics: Iterable[str], reason: str) -> None:
-        """Interrupts the deletion of these until ``resume_deletion_for_topics``."""
+        """Interrupt the deletion of these until `resume_deletion_for_topics`."""
         ineligible = [topic for topic in topics if topic in self.context.topics_to_delete]
         if ineligible:
             self.context.topics_ineligible_for_deletion.update(ineligible)
@@ -133,12 +133,12 @@ class TopicDeletion:
         waiting = [topic for topic in topics if topic in self.context.topics_to_delete]
         if waiting and self.enabled():
             self.context.topics_ineligible_for_deletion.difference_update(waiting)
-            await self.resume_deletions()
+            await self.resume_deletions(waiting)
 
     async def on_stop_replica_response(
         self, broker_id: int, outcome: Iterable[tuple[TopicPartition, int]]
     ) -> tuple[str, ...]:
-        """Handles the response to a StopReplica with delete. Returns the topics to be resumed some
+        """Handle the response to a StopReplica with delete. Returns the topics to be resumed some
         time later: the broker refused to delete replicas of them, as it does while it cannot read
         in ZooKeeper whether they are being deleted.
 
@@ -151,7 +151,7 @@ class TopicDeletion:
         done: list[PartitionReplica] = []
         offline = self.context.offline_directories.get(broker_id, set())
         gone: dict[str, None] = {}
-        async for partition, code in in_slices(outcome):
+        async for partition, code in over(outcome):
             replica = PartitionReplica(partition, broker_id)
             # The broker of the replica may have failed meanwhile.
             if self.context.replica_states.get(replica) is ReplicaState.DELETION_STARTED:
@@ -163,7 +163,7 @@ class TopicDeletion:
             await self.fail_replica_deletion(failed)
         if done:
             await self.replicas.handle_state_changes(done, ReplicaState.DELETION_SUCCESSFUL)
-            await self.resume_deletions()
+            await self.resume_deletions(dict.fromkeys(each.partition[0] for each in done))
         await self.resume_deletion_for_topics(gone)
         return tuple(dict.fromkeys(each.partition.topic for each in failed))
 
@@ -178,10 +178,9 @@ class TopicDeletion:
             [each for each in to_delete if self._may_become_ineligible(each)],
             ReplicaState.DELETION_INELIGIBLE,
         )
-        self.mark_ineligible_for_deletion(
-            dict.fromkeys(each.partition[0] for each in to_delete), "replica deletion failure"
-        )
-        await self.resume_deletions()
+        topics = dict.fromkeys(each.partition[0] for each in to_delete)
+        self.mark_ineligible_for_deletion(topics, "replica deletion failure")
+        await self.resume_deletions(topics)
 
     def _may_become_ineligible(self, replica: PartitionReplica) -> bool:
         state = self.context.replica_states.get(replica)
@@ -189,19 +188,23 @@ class TopicDeletion:
 
     # State changes
 
-    async def resume_deletions(self) -> None:
-        """Starts, retries or completes the deletion of each queued topic."""
+    async def resume_deletions(self, topics: Iterable[str] | None = None) -> None:
+        """Start, retry or complete the deletion of queued topics: of all, or of some that changed.
+
+        Nothing else changes what the others wait for.
+        """
         context = self.context
         if not self.enabled():
             return
         retry: list[PartitionReplica] = []
         start: list[str] = []
-        reassigned = {partition[0] for partition in context.partitions_being_reassigned}
-        slices = Slices()
-        for topic in list(context.topics_to_delete):
+        turn = Turn()
+        for topic in list(context.topics_to_delete if topics is None else topics):
+            if topic not in context.topics_to_delete:
+                continue
             replicas = context.replicas_of(topic)
             states = {context.replica_states.get(each) for each in replicas}
-            await slices.add(1 + len(replicas))
+            await turn.share()
             if states <= {ReplicaState.DELETION_SUCCESSFUL}:
                 await self._complete(topic)
                 continue
@@ -209,7 +212,10 @@ class TopicDeletion:
                 continue
             if ReplicaState.DELETION_INELIGIBLE in states:
                 retry.extend(context.replicas_in_state(topic, ReplicaState.DELETION_INELIGIBLE))
-            if topic not in context.topics_ineligible_for_deletion and topic not in reassigned:
+            if (
+                topic not in context.topics_ineligible_for_deletion
+                and topic not in context.topics_being_reassigned
+            ):
                 start.append(topic)
         if retry:
             await self.replicas.handle_state_changes(retry, ReplicaState.OFFLINE)
@@ -226,14 +232,14 @@ class TopicDeletion:
         context.topics_with_deletion_started.update(unseen)
         # Brokers remove the topics from their metadata, so that clients stop using them.
         self.batch.add_update_metadata(context.brokers, ())
-        async for partition in in_slices(
+        async for partition in over(
             partition for topic in topics for partition in context.partitions_of(topic)
         ):
             self.batch.add_update_metadata((), (partition,))
         await self.batch.send(context.epoch)
         dead: list[PartitionReplica] = []
         alive: list[PartitionReplica] = []
-        async for each in in_slices(
+        async for each in over(
             replica for topic in topics for replica in context.replicas_of(topic)
         ):
             if not context.is_online(each.replica, each.partition):
@@ -285,7 +291,7 @@ class TopicDeletion:
         )
         record = self.deleted.record(topic, highest_epoch, self.context.topic_ids.get(topic))
         expected: list[Op] = []
-        async for partition in in_slices(partitions):
+        async for partition in over(partitions):
             if partition in self.context.leadership:
                 expected.append(DeleteOp(znodes.state_path(partition)))
                 expected.append(DeleteOp(znodes.partition_path(partition)))

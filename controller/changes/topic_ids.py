@@ -4,7 +4,7 @@ A tool from before Kafka 2.8 that changes a topic writes its znode without the t
 (KAFKA-14190). A running controller writes the id back (topic_changes.py). A new controller does not
 know it. Kafka's generates another id then, and its brokers refuse the topic, as their logs have the
 first one. This controller sends the zero id, which is legal and which brokers accept, and a broker
-of Ottla puts the topic id of its logs into the response; ``NO_TOPIC_ID`` if they have none. A
+of Ottla puts the topic id of its logs into the response; `NO_TOPIC_ID` if they have none. A
 broker of Kafka responds with the zero id, which says nothing.
 
 - If an id is that of a member of the ISR, or of all replicas that have one, it is written back.
@@ -19,8 +19,7 @@ broker of Kafka responds with the zero id, which says nothing.
 import logging
 from typing import TYPE_CHECKING
 
-from ottla.controller.requests.request_batch import RequestBatch
-from ottla.controller.requests.response_rows import rows_by_topic
+from ottla.controller.requests.request_batch import RequestBatch, rows_by_topic
 from ottla.controller.state.context import ControllerContext
 from ottla.controller.state.fenced_writes import FencedWriter
 from ottla.controller.tree import znodes
@@ -36,7 +35,7 @@ logger = logging.getLogger("ottla.controller")
 
 
 class TopicIds:
-    """What the brokers have said of the topics in ``topics_without_id``, until it is decided."""
+    """The brokers' reports on the topics in `topics_without_id`, until the id is decided."""
 
     def __init__(
         self, context: ControllerContext, writer: FencedWriter, batch: RequestBatch
@@ -58,7 +57,7 @@ class TopicIds:
     async def on_leader_and_isr_response(
         self, broker_id: int, response: "LeaderAndIsrResponse", request: "LeaderAndIsrRequest"
     ) -> None:
-        """Decides the topics for which the broker has responded with an id, or refused one."""
+        """Decide the topics for which the broker has responded with an id, or refused one."""
         waiting = self.context.topics_without_id
         reported: list[str] = []
         refused: list[str] = []
@@ -86,7 +85,8 @@ class TopicIds:
         logger.warning(
             "Every broker with a replica of topic %s refuses its topic id %s in ZooKeeper: asking "
             "them for the id of their logs",
-            *(topic, uuid_to_string(topic_id)),
+            topic,
+            uuid_to_string(topic_id),
         )
         self._refused_ids[topic] = topic_id
         context.forget_topic_id(topic)
@@ -138,13 +138,15 @@ class TopicIds:
         self.conflicts[topic] = text
 
     async def _assign(self, topic: str, topic_id: bytes, source: str) -> None:
-        """Writes the id, then sends it to all brokers."""
+        """Write the id, then send it to all brokers."""
         path = znodes.topic_path(topic)
         context = self.context
         if topic_id in context.topic_names:
             logger.error(
                 "Writing no topic id into %s: topic %s has the id of its logs, %s",
-                *(path, context.topic_names[topic_id], uuid_to_string(topic_id)),
+                path,
+                context.topic_names[topic_id],
+                uuid_to_string(topic_id),
             )
             return
         try:
@@ -160,7 +162,9 @@ class TopicIds:
             return
         logger.warning(
             "Wrote topic id %s of topic %s into ZooKeeper: %s",
-            *(uuid_to_string(topic_id), topic, source),
+            uuid_to_string(topic_id),
+            topic,
+            source,
         )
         await self.adopt(topic, topic_id)
 

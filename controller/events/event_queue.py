@@ -1,7 +1,7 @@
 """The event queue of the controller: one queue, one consumer, one order.
 
-Mirrors Kafka's ``ControllerEventManager``. Watches, timers, responses and requests only ``put``
-events; ``run`` processes one event after the other. So the controller context needs no locks,
+Mirrors Kafka's `ControllerEventManager`. Watches, timers, responses and requests only `put`
+events; `run` processes one event after the other. So the controller context needs no locks,
 although the processing of an event awaits the store many times.
 """
 
@@ -9,8 +9,10 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
+from typing import TypeVar, cast
 
 from ottla.controller.events.events import (
+    BrokerChange,
     Call,
     ControllerState,
     Event,
@@ -21,6 +23,8 @@ from ottla.controller.events.events import (
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("ottla.controller")
+
+S = TypeVar("S")
 
 MAX_QUEUED_CALLS = 10_000
 """The bound of queued calls. Each is from a connection that waits for its response, and there are
@@ -36,7 +40,7 @@ def ignore_processed_event(state: ControllerState, queued_ms: int, busy_ms: int)
 
 
 class EventQueue:
-    """``process`` processes an event and raises nothing but cancellation."""
+    """`process` processes an event and raises nothing but cancellation."""
 
     def __init__(
         self,
@@ -60,7 +64,7 @@ class EventQueue:
         return len(self._events)
 
     def put(self, event: Event) -> None:
-        """Queues an event; a signal equal to a queued one is dropped."""
+        """Queue an event; a signal equal to a queued one is dropped."""
         if self._closed:
             if isinstance(event, Call):
                 _refuse(event)
@@ -83,12 +87,18 @@ class EventQueue:
             if key in self._queued_signals:
                 return
             self._queued_signals.add(key)
-        self._events.append((event, self._now_ms()))
+        entry = (event, self._now_ms())
+        if isinstance(event, BrokerChange):
+            # Partitions of a failed broker have no leader until it is handled. It reads the tree,
+            # so its place among other events does not matter to what it finds.
+            self._events.appendleft(entry)
+        else:
+            self._events.append(entry)
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     def clear_and_put(self, event: Event) -> None:
-        """Drops the queued events (calls fail with NOT_CONTROLLER), then queues ``event``."""
+        """Drop the queued events (calls fail with NOT_CONTROLLER), then queue `event`."""
         dropped, self._events = self._events, deque()
         self._queued_signals.clear()
         self._calls = 0
@@ -97,16 +107,29 @@ class EventQueue:
                 _refuse(each)
         self.put(event)
 
+    def take(self, kind: type[S], most: int) -> list[S]:
+        """Remove up to `most` signals of a kind from the queue, in order, to be handled as one."""
+        taken: list[S] = []
+        kept: deque[tuple[Event, int]] = deque()
+        for event, queued_at in self._events:
+            if isinstance(event, kind) and len(taken) < most:
+                taken.append(event)
+                self._queued_signals.discard((kind, cast("Event", event)))
+            else:
+                kept.append((event, queued_at))
+        self._events = kept
+        return taken
+
     async def call(
         self, name: str, state: ControllerState, work: Callable[[], Awaitable[object]]
     ) -> object:
-        """Runs ``work`` on the queue; returns its result or raises its exception."""
+        """Run `work` on the queue; return its result or raise its exception."""
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self.put(Call(name, state, work, future))
         return await future
 
     async def run(self) -> None:
-        """Processes events until ``ShutDown`` was processed."""
+        """Process events until `ShutDown` was processed."""
         while not self._closed:
             if not self._events:
                 self._waiter = asyncio.get_running_loop().create_future()
@@ -128,7 +151,7 @@ class EventQueue:
                 self.close()
 
     def close(self) -> None:
-        """Closes the queue; queued and later calls fail with NOT_CONTROLLER."""
+        """Close the queue; queued and later calls fail with NOT_CONTROLLER."""
         self._closed = True
         for each, _ in self._events:
             if isinstance(each, Call):

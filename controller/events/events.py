@@ -1,6 +1,6 @@
 """The events of the controller, and the controller states while they are processed.
 
-Mirrors Kafka's ``ControllerEvent`` and ``ControllerState``. A signal has no state of the znode tree
+Mirrors Kafka's `ControllerEvent` and `ControllerState`. A signal has no state of the znode tree
 ("read the brokers again"), so two equal ones in the queue are the same as one. A call is the work
 of a request, with a future for its response.
 """
@@ -45,11 +45,11 @@ class Startup(NamedTuple):
 
 
 class ControllerChange(NamedTuple):
-    """``/controller`` was created or changed."""
+    """`/controller` was created or changed."""
 
 
 class Reelect(NamedTuple):
-    """``/controller`` was deleted."""
+    """`/controller` was deleted."""
 
 
 class Expire(NamedTuple):
@@ -65,7 +65,7 @@ class ForceResign(NamedTuple):
 
 
 class BrokerChange(NamedTuple):
-    """Children of ``/brokers/ids`` changed."""
+    """Children of `/brokers/ids` changed."""
 
 
 class BrokerModification(NamedTuple):
@@ -81,7 +81,7 @@ class BrokerResend(NamedTuple):
 
 
 class TopicChange(NamedTuple):
-    """Children of ``/brokers/topics`` changed."""
+    """Children of `/brokers/topics` changed."""
 
 
 class PartitionModification(NamedTuple):
@@ -91,7 +91,7 @@ class PartitionModification(NamedTuple):
 
 
 class TopicDeletion(NamedTuple):
-    """Children of ``/admin/delete_topics`` changed."""
+    """Children of `/admin/delete_topics` changed."""
 
 
 class TopicDeletionRetry(NamedTuple):
@@ -125,20 +125,24 @@ class UpdateMetadataResponseReceived(NamedTuple):
     error_code: int
 
 
+class SendIsrChanges(NamedTuple):
+    """ISRs have changed some time ago: the brokers get them in one UpdateMetadata request."""
+
+
 class LogDirEventNotification(NamedTuple):
-    """Children of ``/log_dir_event_notification`` changed: a log directory failed."""
+    """Children of `/log_dir_event_notification` changed: a log directory failed."""
 
 
 class IsrChangeNotification(NamedTuple):
-    """Children of ``/isr_change_notification`` changed: a leader changed an ISR in the tree."""
+    """Children of `/isr_change_notification` changed: a leader changed an ISR in the tree."""
 
 
 class PreferredReplicaElection(NamedTuple):
-    """``/admin/preferred_replica_election`` was created."""
+    """`/admin/preferred_replica_election` was created."""
 
 
 class PartitionReassignment(NamedTuple):
-    """``/admin/reassign_partitions`` was created."""
+    """`/admin/reassign_partitions` was created."""
 
 
 class PartitionReassignmentIsrChange(NamedTuple):
@@ -162,9 +166,9 @@ class ShutDown(NamedTuple):
 
 
 class Call:
-    """The work of a request; ``future`` gets its result or exception.
+    """The work of a request; `future` gets its result or exception.
 
-    ``work`` also runs if this broker is not the active controller: it has to check that itself.
+    `work` also runs if this broker is not the active controller: it has to check that itself.
     """
 
     __slots__ = ("future", "name", "state", "work")
@@ -203,6 +207,7 @@ Signal = (
     | LeaderAndIsrResponseReceived
     | UpdateMetadataResponseReceived
     | LogDirEventNotification
+    | SendIsrChanges
     | IsrChangeNotification
     | PreferredReplicaElection
     | PartitionReassignment
@@ -231,6 +236,7 @@ STATES: dict[type, ControllerState] = {
     LeaderAndIsrResponseReceived: ControllerState.LEADER_AND_ISR_RESPONSE_RECEIVED,
     UpdateMetadataResponseReceived: ControllerState.UPDATE_METADATA_RESPONSE_RECEIVED,
     LogDirEventNotification: ControllerState.LOG_DIR_CHANGE,
+    SendIsrChanges: ControllerState.ISR_CHANGE,
     IsrChangeNotification: ControllerState.ISR_CHANGE,
     PreferredReplicaElection: ControllerState.MANUAL_LEADER_BALANCE,
     PartitionReassignment: ControllerState.ALTER_PARTITION_REASSIGNMENT,

@@ -1,7 +1,7 @@
 """The watches of the controller on the znode tree: each only queues an event.
 
 They are set before the tree is read, so that no change in between is missed, and are removed when
-the controller resigns. They mirror the change handlers of Kafka's ``KafkaController``.
+the controller resigns. They mirror the change handlers of Kafka's `KafkaController`.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -44,7 +44,7 @@ REQUEST_SIGNALS: dict[str, Event] = {
 
 
 class ZkWatches:
-    """Sets and removes the watches; ``put`` queues an event."""
+    """Sets and removes the watches; `put` queues an event."""
 
     def __init__(self, store: ZnodeStore, put: Callable[[Event], None]) -> None:
         self.store = store
@@ -58,7 +58,7 @@ class ZkWatches:
         return lambda seen: self.put(event) if kinds is None or seen.kind in kinds else None
 
     async def watch_general(self) -> None:
-        """Watches the children of five znodes, and the two znodes of administrative requests.
+        """Watch the children of five znodes, and the two znodes of administrative requests.
 
         Of the latter also the deletion: the next request may have been there before the watch was
         set again.
@@ -69,8 +69,9 @@ class ZkWatches:
             self._general.append(await self.store.watch_data(path, self._signal(event)))
 
     async def watch_brokers(self, broker_ids: Collection[int]) -> None:
-        """Watches these brokers, and no others any more."""
-        for broker_id in [each for each in self._brokers if each not in broker_ids]:
+        """Watch these brokers, and no others any more."""
+        wanted = set(broker_ids)
+        for broker_id in [each for each in self._brokers if each not in wanted]:
             self._brokers.pop(broker_id).cancel()
         for broker_id in broker_ids:
             if broker_id not in self._brokers:

@@ -1,12 +1,12 @@
 """An ordered request queue from the controller to each broker.
 
-Mirrors Kafka's ``ControllerChannelManager``. A broker gets LeaderAndIsr, UpdateMetadata and
+Mirrors Kafka's `ControllerChannelManager`. A broker gets LeaderAndIsr, UpdateMetadata and
 StopReplica requests one at a time, in the order they were sent; a failed request is retried over a
 new connection until it succeeds or the broker is removed, because a broker that misses a request
 keeps a stale state.
 
-The local broker is called through a ``LocalChannel``; connections to others are opened by a
-``Connector`` (the broker passes its `InterBrokerClient`).
+The local broker is called through a `LocalChannel`; connections to others are opened by a
+`Connector` (the broker passes its `InterBrokerClient`).
 """
 
 import logging
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.controller")
 
 RETRY_BACKOFF_MS = 100
-"""Between attempts, as in Kafka's ``RequestSendThread``."""
+"""Between attempts, as in Kafka's `RequestSendThread`."""
 MAX_QUEUED_REQUESTS = 10_000
 """The bound of a queue, for a registered broker that does not respond. Above it the queue is
-cleared and ``on_overflow`` makes the controller send the full state, which is smaller than ten
+cleared and `on_overflow` makes the controller send the full state, which is smaller than ten
 thousand changes."""
 
 Callback = Callable[["Message | None"], None]
@@ -48,7 +48,7 @@ class BrokerChannels(Protocol):
         """The next connection uses the changed endpoints; the queue stays."""
 
     def remove_broker(self, broker_id: int) -> None:
-        """Drops the queued requests and the one in flight; their callbacks get None."""
+        """Drop the queued requests and the one in flight; their callbacks get None."""
 
     def send(
         self,
@@ -58,7 +58,7 @@ class BrokerChannels(Protocol):
         callback: Callback,
         encoded: "Encoded | None" = None,
     ) -> None:
-        """``encoded`` returns the request as it is sent to a broker in another process, where it is
+        """`encoded` returns the request as it is sent to a broker in another process, where it is
         encoded once for several brokers."""
 
 
@@ -72,14 +72,13 @@ class Connection(Protocol):
     """An open connection to a broker; one request at a time."""
 
     async def request(self, request: "Message", version: int, timeout_ms: int) -> "Message":
-        """Raises on any failure; the connection is then closed by the caller."""
+        """Raise on any failure; the connection is then closed by the caller."""
 
     async def close(self) -> None: ...
 
 
-class Connector(Protocol):
-    async def __call__(self, broker: BrokerInfo, timeout_ms: int) -> Connection:
-        """Connects (with TLS and SASL if configured) or raises, within the timeout."""
+Connector = Callable[[BrokerInfo, int], Awaitable[Connection]]
+"""Connect to a broker (with TLS and SASL if configured) within a timeout in ms, or raise."""
 
 
 class _Item(NamedTuple):
@@ -90,7 +89,7 @@ class _Item(NamedTuple):
 
 
 class _RequestSender:
-    """The queue of a broker and the task that sends it; mirrors Kafka's ``RequestSendThread``."""
+    """The queue of a broker and the task that sends it; mirrors Kafka's `RequestSendThread`."""
 
     def __init__(self, channels: "QueuedBrokerChannels", broker: BrokerInfo) -> None:
         self.channels = channels
@@ -142,7 +141,7 @@ class _RequestSender:
             item.callback(None)
 
     async def run(self) -> None:
-        """Sends until ``stop``."""
+        """Send until `stop`."""
         import asyncio
 
         try:
@@ -154,7 +153,7 @@ class _RequestSender:
                 item = self.in_flight = self.items[0]
                 response = await self._send(item)
                 self.in_flight = None
-                # ``put`` may have cleared the queue meanwhile.
+                # `put` may have cleared the queue meanwhile.
                 if self.items and self.items[0] is item:
                     self.items.popleft()
                 if not self.stopped:
@@ -197,7 +196,7 @@ class _RequestSender:
         return await self.connection.request(request, item.version, self.channels.timeout_ms)
 
     def _log_failure(self, what: str, failure: str) -> None:
-        """Logs a failure once, not for each attempt."""
+        """Log a failure once, not for each attempt."""
         if failure != self.failure:
             self.failure = failure
             logger.warning(
@@ -243,7 +242,7 @@ async def _no_connector(broker: BrokerInfo, timeout_ms: int) -> Connection:
 
 
 class QueuedBrokerChannels:
-    """``BrokerChannels`` with a queue and a task for each broker."""
+    """`BrokerChannels` with a queue and a task for each broker."""
 
     def __init__(
         self,
@@ -293,6 +292,6 @@ class QueuedBrokerChannels:
         sender.put(_Item(request, version, callback, encoded))
 
     def queued(self, broker_id: int) -> int:
-        """Requests that are queued or in flight, for the metric."""
+        """Return the number of requests that are queued or in flight."""
         sender = self._senders.get(broker_id)
         return 0 if sender is None else len(sender.items)

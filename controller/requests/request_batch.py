@@ -1,12 +1,13 @@
 """Batches the control requests of a state change into few requests for each broker.
 
-Mirrors Kafka's ``ControllerBrokerRequestBatch``. A state machine adds partitions and sends the
+Mirrors Kafka's `ControllerBrokerRequestBatch`. A state machine adds partitions and sends the
 batch at the end: to each broker first LeaderAndIsr, then UpdateMetadata, then StopReplica. A broker
 gets its requests in the order they were sent.
 """
 
+import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -16,10 +17,10 @@ from ottla.controller.model import (
     LeaderAndIsr,
     ReplicaAssignment,
 )
-from ottla.controller.requests.delivery import Delivery
+from ottla.controller.runtime import Runtime
 from ottla.controller.settings import ControllerSettings, control_versions
-from ottla.controller.slices import in_slices
 from ottla.controller.state.context import ControllerContext
+from ottla.protocol.steps import Turn
 from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import ZERO_UUID
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ottla.controller.requests.broker_channels import BrokerChannels
     from ottla.protocol.message import Message
     from ottla.protocol.messages.leader_and_isr import (
+        LeaderAndIsrPartitionError,
         LeaderAndIsrPartitionState,
         LeaderAndIsrRequest,
         LeaderAndIsrResponse,
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
         UpdateMetadataPartitionState,
         UpdateMetadataResponse,
     )
-
 logger = logging.getLogger("ottla.controller")
 
 SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
@@ -85,7 +86,7 @@ class RequestBatch:
         self._dropped_deletions: dict[tuple[int, int], dict[TopicPartition, None]] = {}
 
     def clear(self) -> None:
-        """Drops what was added, after a failed state change."""
+        """Drop what was added, after a failed state change."""
         self._leader_and_isr.clear()
         self._stop_replica.clear()
         self._metadata_brokers.clear()
@@ -103,7 +104,7 @@ class RequestBatch:
         *,
         is_new: bool,
     ) -> None:
-        """Adds the state for the given brokers, and an UpdateMetadata for all brokers."""
+        """Add the state for the given brokers, and an UpdateMetadata for all brokers."""
         from ottla.protocol.messages.leader_and_isr import LeaderAndIsrPartitionState
 
         row: LeaderAndIsrPartitionState | None = None
@@ -194,20 +195,23 @@ class RequestBatch:
     # Sending
 
     async def send(self, epoch: int) -> None:
-        """Sends and clears the batch, with the given controller epoch."""
+        """Send and clear the batch, with the given controller epoch."""
+        turn = Turn()  # of all requests: those to one broker may be short, and many brokers get one
         leader_and_isr, self._leader_and_isr = self._leader_and_isr, {}
-        for broker_id, states in leader_and_isr.items():
+        for broker_id in list(leader_and_isr):
+            # Freed one by one: all of them together would hold the loop.
+            states = leader_and_isr.pop(broker_id)
             if broker_id in self.context.brokers:
-                await self._send_leader_and_isr(broker_id, states, epoch)
+                await self._send_leader_and_isr(broker_id, states, epoch, turn)
         brokers, self._metadata_brokers = self._metadata_brokers, {}
         self._metadata_to_all = False
         partitions, self._metadata_partitions = self._metadata_partitions, {}
         if brokers:
-            await self._send_update_metadata(brokers, partitions, epoch)
+            await self._send_update_metadata(brokers, partitions, epoch, turn)
         stop_replica, self._stop_replica = self._stop_replica, {}
         for broker_id, stops in stop_replica.items():
             if broker_id in self.context.brokers:
-                await self._send_stop_replica(broker_id, stops, epoch)
+                await self._send_stop_replica(broker_id, stops, epoch, turn)
 
     def _topic_id(self, topic: str) -> bytes:
         return self.context.topic_ids.get(topic, ZERO_UUID)
@@ -217,6 +221,7 @@ class RequestBatch:
         broker_id: int,
         states: "dict[TopicPartition, LeaderAndIsrPartitionState]",
         epoch: int,
+        turn: Turn,
     ) -> None:
         from ottla.protocol.messages.leader_and_isr import (
             LeaderAndIsrLiveLeader,
@@ -244,12 +249,13 @@ class RequestBatch:
         )
         if version >= 2:
             topics: dict[str, LeaderAndIsrTopicState] = {}
-            async for (topic, _), state in in_slices(states.items()):
+            for (topic, _), state in states.items():
                 if topic not in topics:
                     topics[topic] = LeaderAndIsrTopicState(
                         topic_name=topic, topic_id=self._topic_id(topic), partition_states=[]
                     )
                 topics[topic].partition_states.append(state)
+                await turn.share()
             request.topic_states = list(topics.values())
         else:
             request.ungrouped_partition_states = list(states.values())
@@ -301,6 +307,7 @@ class RequestBatch:
         broker_ids: dict[int, None],
         partitions: "dict[TopicPartition, UpdateMetadataPartitionState]",
         epoch: int,
+        turn: Turn,
     ) -> None:
         from ottla.controller.requests import shared_metadata
         from ottla.protocol.messages.update_metadata import (
@@ -312,12 +319,13 @@ class RequestBatch:
         live_brokers = self._live_brokers()
         topics: dict[str, UpdateMetadataTopicState] = {}
         if version >= 5:
-            async for (topic, _), state in in_slices(partitions.items()):
+            for (topic, _), state in partitions.items():
                 if topic not in topics:
                     topics[topic] = UpdateMetadataTopicState(
                         topic_name=topic, topic_id=self._topic_id(topic), partition_states=[]
                     )
                 topics[topic].partition_states.append(state)
+                await turn.share()
         topic_states = list(topics.values())
         shared: shared_metadata.SharedMetadata | None = None
         for broker_id in broker_ids:
@@ -353,17 +361,21 @@ class RequestBatch:
         return responded
 
     async def _send_stop_replica(
-        self, broker_id: int, stops: dict[TopicPartition, tuple[int, bool]], epoch: int
+        self,
+        broker_id: int,
+        stops: dict[TopicPartition, tuple[int, bool]],
+        epoch: int,
+        turn: Turn,
     ) -> None:
         version = self.versions.stop_replica
         broker_epoch = self.context.brokers[broker_id].epoch
         if version >= 3:
-            await self._stop(broker_id, stops, epoch, broker_epoch)
+            await self._stop(broker_id, stops, epoch, broker_epoch, turn)
             return
         for delete in (True, False):  # older versions have one flag for the whole request
             part = {partition: stop for partition, stop in stops.items() if stop[1] is delete}
             if part:
-                await self._stop(broker_id, part, epoch, broker_epoch)
+                await self._stop(broker_id, part, epoch, broker_epoch, turn)
 
     async def _stop(
         self,
@@ -371,6 +383,7 @@ class RequestBatch:
         stops: dict[TopicPartition, tuple[int, bool]],
         epoch: int,
         broker_epoch: int,
+        turn: Turn,
     ) -> None:
         from ottla.protocol.messages.stop_replica import (
             StopReplicaPartitionState,
@@ -389,7 +402,8 @@ class RequestBatch:
         )
         by_topic: dict[str, list[int]] = {}
         states: dict[str, StopReplicaTopicState] = {}
-        async for (topic, index), (leader_epoch, delete) in in_slices(stops.items()):
+        for (topic, index), (leader_epoch, delete) in stops.items():
+            await turn.share()
             if version < 3:
                 by_topic.setdefault(topic, []).append(index)
                 continue
@@ -444,3 +458,78 @@ class RequestBatch:
             for partition, code in codes.items()
             if partition in deleted and partition[0] in self.context.topics_with_deletion_started
         }
+
+
+Rows = tuple[str, bytes, "Sequence[LeaderAndIsrPartitionError]"]
+
+
+def rows_by_topic(
+    request: "LeaderAndIsrRequest",
+    response: "LeaderAndIsrResponse",
+    names: Mapping[bytes, str],
+) -> list[Rows]:
+    """(topic, topic id in the response, rows) of a response of version 5 or higher.
+
+    The response has ids alone. A topic that was sent without one is known by its place: brokers of
+    Ottla respond in the order of the request. `names` has the topics by id. A part that cannot be
+    related to a topic is left out.
+    """
+    found: list[Rows] = []
+    sent = request.topic_states
+    has_same_topics = len(sent) == len(response.topics) and all(
+        each.topic_id in (ZERO_UUID, answered.topic_id)
+        and len(each.partition_states) == len(answered.partition_errors)
+        for each, answered in zip(sent, response.topics, strict=True)
+    )
+    for place, topic in enumerate(response.topics):
+        name = sent[place].topic_name if has_same_topics else names.get(topic.topic_id)
+        if name is not None:
+            found.append((name, topic.topic_id, topic.partition_errors))
+    return found
+
+
+class Delivery:
+    """A request in flight; call `finish` when it has a response or is dropped."""
+
+    __slots__ = ("_waiters", "done")
+
+    def __init__(self) -> None:
+        self.done = False
+        self._waiters: list[asyncio.Future[None]] = []
+
+    def finish(self) -> None:
+        self.done = True
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters.clear()
+
+    def add_waiter(self, waiter: "asyncio.Future[None]") -> None:
+        self._waiters.append(waiter)
+
+
+async def wait_for(deliveries: Iterable[Delivery], timeout_ms: int, runtime: Runtime) -> bool:
+    """Return whether all were finished within `timeout_ms`."""
+    waiting = [each for each in deliveries if not each.done]
+    if not waiting or timeout_ms <= 0:
+        return not waiting
+    expired = False
+    waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def expire() -> None:
+        nonlocal expired
+        expired = True
+        if not waiter.done():
+            waiter.set_result(None)
+
+    timer = runtime.call_later(timeout_ms, expire)
+    try:
+        for delivery in waiting:
+            while not delivery.done and not expired:
+                if waiter.done():
+                    waiter = asyncio.get_running_loop().create_future()
+                delivery.add_waiter(waiter)
+                await waiter
+    finally:
+        timer.cancel()
+    return all(each.done for each in waiting)

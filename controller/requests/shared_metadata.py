@@ -14,6 +14,7 @@ from ottla.protocol.codec import sliced_encoder
 from ottla.protocol.message import Message
 from ottla.protocol.messages.update_metadata import UpdateMetadataRequest
 from ottla.protocol.primitives import Buffer
+from ottla.protocol.steps import Steps, run_in_turns
 
 #: The first version that has a broker epoch.
 MIN_VERSION = 5
@@ -22,9 +23,6 @@ _FIRST_WITH_IS_KRAFT_CONTROLLER = 8
 # Controller id and epoch, 4 bytes each, stand before the broker epoch; from version 8 one more.
 _EPOCHS = 8
 _BROKER_EPOCH = struct.Struct(">q")
-
-# The encoder yields after each partition, which takes 1 to 2 us.
-_ELEMENTS_PER_SLICE = 1024
 
 
 class EncodedUpdateMetadata(Message):
@@ -59,7 +57,7 @@ class SharedMetadata:
         """The request with the broker epoch of one broker."""
         async with self._lock:
             if not self._encoded:
-                self._encoded = await _encode(self._request, self._version)
+                self._encoded = await run_in_turns(_encode(self._request, self._version))
         encoded = memoryview(self._encoded)
         start = _EPOCHS + (1 if self._version >= _FIRST_WITH_IS_KRAFT_CONTROLLER else 0)
         end = start + _BROKER_EPOCH.size
@@ -68,10 +66,7 @@ class SharedMetadata:
         )
 
 
-async def _encode(request: UpdateMetadataRequest, version: int) -> bytes:
+def _encode(request: UpdateMetadataRequest, version: int) -> Steps[bytes]:
     pieces: list[Any] = []
-    steps = sliced_encoder(UpdateMetadataRequest, version)(request, pieces, [])
-    for elements, _ in enumerate(steps, 1):
-        if elements % _ELEMENTS_PER_SLICE == 0:
-            await asyncio.sleep(0)
+    yield from sliced_encoder(UpdateMetadataRequest, version)(request, pieces, [])
     return b"".join(pieces)

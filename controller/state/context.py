@@ -1,4 +1,4 @@
-"""The in-memory state of the active controller; mirrors Kafka's ``ControllerContext``.
+"""The in-memory state of the active controller; mirrors Kafka's `ControllerContext`.
 
 It is read from the store when the controller is elected; afterwards the event queue is its only
 writer. Ordered dicts are used as sets where the order of iteration determines requests, so that the
@@ -7,6 +7,7 @@ same events always result in the same requests.
 
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
+from typing import NamedTuple
 
 from ottla.controller.model import (
     EPOCH_DURING_DELETE,
@@ -16,6 +17,7 @@ from ottla.controller.model import (
     PartitionReplica,
     ReplicaAssignment,
 )
+from ottla.protocol.steps import Steps
 from ottla.protocol.topics import TopicPartition
 
 NO_ASSIGNMENT = ReplicaAssignment(())
@@ -53,9 +55,11 @@ class ControllerContext:
         self.topics_with_refused_id: dict[str, set[int]] = {}
         """The brokers that refuse the id in the tree, as their logs have another one."""
         self.topics_without_id: dict[str, None] = {}
-        """They had leaders before, so brokers may know their ids; see ``TopicIds``."""
+        """They had leaders before, so brokers may know their ids; see `TopicIds`."""
         self.leadership: dict[TopicPartition, LeaderAndIsr] = {}
         self.partitions_being_reassigned: dict[TopicPartition, None] = {}
+        self.topics_being_reassigned: dict[str, int] = {}
+        """How many of their partitions are: kept, as it is looked up for each partition."""
         self.partition_states: dict[TopicPartition, PartitionState] = {}
         self.replica_states: dict[PartitionReplica, ReplicaState] = {}
         self.offline_directories: dict[int, set[TopicPartition]] = {}
@@ -87,7 +91,7 @@ class ControllerContext:
     # Topics and assignments
 
     def forget_topic_id(self, topic: str) -> None:
-        """The topic has none until ``add_topic``, because no broker accepts it."""
+        """The topic has none until `add_topic`, because no broker accepts it."""
         self.topic_names.pop(self.topic_ids.pop(topic, b""), None)
         self.topics_with_refused_id.pop(topic, None)
         self.topics_without_id[topic] = None
@@ -113,15 +117,16 @@ class ControllerContext:
         topic_id = self.topic_ids.pop(topic, None)
         if topic_id is not None:
             self.topic_names.pop(topic_id, None)
+        offline_directories = [each for each in self.offline_directories.values() if each]
         for index, assignment in self.assignments.pop(topic, {}).items():
             partition = TopicPartition(topic, index)
             self._index(partition, assignment.replicas, ())
             self.leadership.pop(partition, None)
             self.partition_states.pop(partition, None)
-            self.partitions_being_reassigned.pop(partition, None)
+            self.end_reassignment(partition)
             for replica in assignment.replicas:
                 self.replica_states.pop(PartitionReplica(partition, replica), None)
-            for offline in self.offline_directories.values():
+            for offline in offline_directories:
                 offline.discard(partition)
 
     def assignment(self, partition: TopicPartition) -> ReplicaAssignment:
@@ -133,6 +138,21 @@ class ControllerContext:
         before = of_topic.get(partition[1], NO_ASSIGNMENT)
         of_topic[partition[1]] = assignment
         self._index(partition, before.replicas, assignment.replicas)
+
+    def begin_reassignment(self, partition: TopicPartition) -> None:
+        """Note that a reassignment is in progress; no effect if that is noted already."""
+        if partition not in self.partitions_being_reassigned:
+            self.partitions_being_reassigned[partition] = None
+            running = self.topics_being_reassigned.get(partition[0], 0)
+            self.topics_being_reassigned[partition[0]] = running + 1
+
+    def end_reassignment(self, partition: TopicPartition) -> None:
+        """Note that no reassignment is in progress."""
+        if partition in self.partitions_being_reassigned:
+            del self.partitions_being_reassigned[partition]
+            self.topics_being_reassigned[partition[0]] -= 1
+            if not self.topics_being_reassigned[partition[0]]:
+                del self.topics_being_reassigned[partition[0]]
 
     def _index(
         self, partition: TopicPartition, before: tuple[int, ...], after: tuple[int, ...]
@@ -186,22 +206,20 @@ class ControllerContext:
 
     # Leadership
 
-    def topics_exempt_from_election(self) -> set[str]:
-        """Topics queued for deletion for which no leaders are elected any more.
+    def is_exempt_from_election(self, topic: str) -> bool:
+        """Whether a topic is queued for deletion and gets no leaders any more.
 
         A topic with a reassignment in progress still gets leaders, as the reassignment has to
         complete before the deletion can start.
         """
-        reassigned = {partition[0] for partition in self.partitions_being_reassigned}
-        return {topic for topic in self.topics_to_delete if topic not in reassigned}
+        return topic in self.topics_to_delete and topic not in self.topics_being_reassigned
 
-    def partitions_with_offline_leader(self) -> list[TopicPartition]:
-        exempt = self.topics_exempt_from_election()
-        return [
-            partition
-            for partition, state in self.leadership.items()
-            if not self.is_online(state.leader, partition) and partition[0] not in exempt
-        ]
+    def has_offline_leader(self, partition: TopicPartition) -> bool:
+        """Whether a partition has a leader and ISR, and needs another leader."""
+        state = self.leadership[partition]
+        return not self.is_online(state.leader, partition) and not self.is_exempt_from_election(
+            partition[0]
+        )
 
     def partitions_led_by(self, broker_id: int) -> list[TopicPartition]:
         """The partitions with more than one replica that it leads, without topics to delete."""
@@ -213,10 +231,6 @@ class ControllerContext:
             and len(self.assignment(partition).replicas) > 1
             and partition[0] not in self.topics_to_delete
         ]
-
-    def partitions_with_leaders(self) -> list[TopicPartition]:
-        """The partitions with a leader and ISR, without topics to delete."""
-        return [p for p in self.leadership if p[0] not in self.topics_to_delete]
 
     def stop_replica_epoch(self, partition: TopicPartition) -> int:
         """The leader epoch in a StopReplica (KIP-570); never stale while the topic is deleted."""
@@ -232,14 +246,13 @@ class ControllerContext:
     ) -> dict[TopicPartition, frozenset[int]]:
         """The members of ISRs that were written before an unclean restart of those members.
 
-        ``state_zxids`` are the mzxids of the state znodes. A broker that was shut down uncleanly
+        `state_zxids` are the mzxids of the state znodes. A broker that was shut down uncleanly
         and registered later (its broker epoch is a zxid, too) may have lost records that the ISR
-        promises. ``processed`` are the broker epochs that earlier controllers have processed: a
+        promises. `processed` are the broker epochs that earlier controllers have processed: a
         controller that had not heard of a restart may have written the ISR after it. Partitions
         with one replica are left out: there is no other to elect.
         """
         found: dict[TopicPartition, frozenset[int]] = {}
-        exempt = self.topics_exempt_from_election()
         for broker_id, broker in self.brokers.items():
             if not broker.unclean_shutdown:
                 continue
@@ -253,16 +266,12 @@ class ControllerContext:
                         is_processed and state_zxids.get(partition, broker.epoch) >= broker.epoch
                     )
                     and len(self.assignment(partition).replicas) > 1
-                    and partition[0] not in exempt
+                    and not self.is_exempt_from_election(partition[0])
                 ):
                     found[partition] = found.get(partition, frozenset()) | {broker_id}
         return found
 
     # Gauges
-
-    def offline_partition_count(self) -> int:
-        """How many partitions have no leader."""
-        return sum(self.is_offline(partition) for partition in self.partition_states)
 
     def is_offline(self, partition: TopicPartition) -> bool:
         """Whether clients miss its leader."""
@@ -286,3 +295,53 @@ class ControllerContext:
         if preferred in assignment.adding:  # it can lead only when it is in sync
             return preferred in state.isr
         return state.leader == preferred
+
+
+class ControllerGauges(NamedTuple):
+    """Kafka's gauges of KafkaController, in snake case."""
+
+    active_controller_count: int = 0
+    active_broker_count: int = 0
+    offline_partitions_count: int = 0
+    preferred_replica_imbalance_count: int = 0
+    global_topic_count: int = 0
+    global_partition_count: int = 0
+    topics_to_delete_count: int = 0
+    replicas_to_delete_count: int = 0
+    topics_ineligible_to_delete_count: int = 0
+    replicas_ineligible_to_delete_count: int = 0
+    reassigning_partitions_count: int = 0
+
+
+def gauge_steps(context: ControllerContext, *, is_active: bool) -> Steps[ControllerGauges]:
+    """Compute the gauges; the context may change at each pause.
+
+    They have the meaning of Kafka's gauges of the same names. Computing them at each scrape is
+    cheaper than counters that each change updates. All are zero unless this controller is active.
+    """
+    if not is_active:
+        return ControllerGauges()
+    offline = imbalance = to_delete = ineligible = 0
+    for partition in list(context.partition_states):
+        offline += context.is_offline(partition)
+        imbalance += context.is_imbalanced(partition)
+        yield
+    for topic in list(context.topics_to_delete):
+        for replica in context.replicas_of(topic):
+            state = context.replica_states.get(replica)
+            to_delete += state is not ReplicaState.DELETION_SUCCESSFUL
+            ineligible += state is ReplicaState.DELETION_INELIGIBLE
+            yield
+    return ControllerGauges(
+        active_controller_count=1,
+        active_broker_count=len(context.brokers),
+        offline_partitions_count=offline,
+        preferred_replica_imbalance_count=imbalance,
+        global_topic_count=len(context.assignments),
+        global_partition_count=len(context.leadership),
+        topics_to_delete_count=len(context.topics_to_delete),
+        replicas_to_delete_count=to_delete,
+        topics_ineligible_to_delete_count=len(context.topics_ineligible_for_deletion),
+        replicas_ineligible_to_delete_count=ineligible,
+        reassigning_partitions_count=len(context.partitions_being_reassigned),
+    )

@@ -1,17 +1,16 @@
 """The writes of the controller, fenced by its controller epoch.
 
-Each write is a multi that starts with a check of the version of ``/controller_epoch``. Each
-election changes that znode, in the same multi that creates ``/controller``. So after another
-controller is elected, each write of the old one fails as a whole with ``ControllerMoved``: a fenced
-controller writes nothing. Mirrors the ``expectedControllerEpochZkVersion`` of Kafka's
-``KafkaZkClient``.
+Each write is a multi that starts with a check of the version of `/controller_epoch`. Each
+election changes that znode, in the same multi that creates `/controller`. So after another
+controller is elected, each write of the old one fails as a whole with `ControllerMoved`: a fenced
+controller writes nothing. Mirrors the `expectedControllerEpochZkVersion` of Kafka's
+`KafkaZkClient`.
 """
 
 from collections.abc import Mapping, Sequence, Set
 
 from ottla.controller.errors import ControllerMoved
 from ottla.controller.model import LeaderAndIsr
-from ottla.controller.slices import in_slices
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import (
     ANY_VERSION,
@@ -31,6 +30,7 @@ from ottla.controller.tree.store import (
     ancestors_of,
     paths_below,
 )
+from ottla.protocol.steps import over
 from ottla.protocol.topics import TopicPartition
 
 MAX_OPS_PER_MULTI = 1000
@@ -45,7 +45,7 @@ StateResult = LeaderAndIsr | StoreError
 
 
 class FencedWriter:
-    """Writes with the controller epoch of the last ``set_epoch``.
+    """Writes with the controller epoch of the last `set_epoch`.
 
     A write is durable when the call returns.
     """
@@ -54,7 +54,7 @@ class FencedWriter:
         self.store = store
         self.epoch = 0
         self.epoch_version = -1
-        #: The version of ``znodes.REGISTRATIONS``, read before the brokers that the context has;
+        #: The version of `znodes.REGISTRATIONS`, read before the brokers that the context has;
         #: -1 without that znode.
         self.registrations_version = -1
 
@@ -79,7 +79,7 @@ class FencedWriter:
     async def multi_many(
         self, batches: Sequence[Sequence[Op]]
     ) -> list[list[OpResult] | StoreError]:
-        """Independent fenced multis; the ``index`` of an error does not count the fence.
+        """Independent fenced multis; the `index` of an error does not count the fence.
 
         Groups of them are sent as one multi first, since most succeed; if that fails, nothing of it
         was applied, and the multis of the group are sent one by one.
@@ -132,7 +132,7 @@ class FencedWriter:
     async def create_states(
         self, states: Mapping[TopicPartition, LeaderAndIsr]
     ) -> dict[TopicPartition, StateResult]:
-        """Creates the state znodes of new partitions; NodeExists for those that have one."""
+        """Create the state znodes of new partitions; NodeExists for those that have one."""
         topics = dict.fromkeys(znodes.partitions_path(partition[0]) for partition in states)
         known = await self.store.get_many(list(topics))
         missing = [path for path, found in zip(topics, known, strict=True) if found is None]
@@ -153,7 +153,7 @@ class FencedWriter:
         self, states: Mapping[TopicPartition, LeaderAndIsr], *, with_parent: bool
     ) -> dict[TopicPartition, StateResult]:
         batches: list[list[Op]] = []
-        async for partition, state in in_slices(states.items()):
+        async for partition, state in over(states.items()):
             ops: list[Op] = [CreateOp(znodes.partition_path(partition))] if with_parent else []
             ops.append(CreateOp(znodes.state_path(partition), znodes.encode_state(state)))
             batches.append(ops)
@@ -168,18 +168,18 @@ class FencedWriter:
         states: Mapping[TopicPartition, LeaderAndIsr],
         joined: Set[TopicPartition] = frozenset(),
     ) -> tuple[dict[TopicPartition, StateResult], list[TopicPartition]]:
-        """Writes states with a compare-and-set on each partition epoch.
+        """Write states with a compare-and-set on each partition epoch.
 
         Returns the written states (with the new partition epoch and our controller epoch) or
         errors, and the partitions whose znode has changed meanwhile: those have to be read again.
-        ``joined`` are the partitions that get new members of the ISR: they get BadVersion as their
+        `joined` are the partitions that get new members of the ISR: they get BadVersion as their
         error if a broker has registered since the brokers were read.
         """
         version = self.registrations_version
         checks = [CheckOp(znodes.REGISTRATIONS, version)] if version >= 0 else []
         wanted: dict[TopicPartition, LeaderAndIsr] = {}
         batches: list[list[Op]] = []
-        async for partition, state in in_slices(states.items()):
+        async for partition, state in over(states.items()):
             wanted[partition] = ours = state._replace(controller_epoch=self.epoch)
             data = znodes.encode_state(ours)
             change = SetOp(znodes.state_path(partition), data, ours.partition_epoch)
@@ -188,7 +188,7 @@ class FencedWriter:
         finished: dict[TopicPartition, StateResult] = {}
         changed_meanwhile: list[TopicPartition] = []
         results = zip(wanted.items(), responses, strict=True)
-        async for (partition, state), response in in_slices(results):
+        async for (partition, state), response in over(results):
             is_checked = bool(checks) and partition in joined
             is_refused = is_checked and isinstance(response, StoreError) and response.index == 0
             if isinstance(response, BadVersion) and not is_refused:
@@ -220,7 +220,7 @@ class FencedWriter:
             await self.multi([*ops, CreateOp(path, data)])
 
     async def delete_many(self, paths: Sequence[str]) -> None:
-        """Deletes those of the znodes that exist; they have no children."""
+        """Delete the znodes that exist; they have no children."""
         for start in range(0, len(paths), MAX_OPS_PER_MULTI):
             part = paths[start : start + MAX_OPS_PER_MULTI]
             for response in await self.multi_many([[DeleteOp(path)] for path in part]):
@@ -228,7 +228,7 @@ class FencedWriter:
                     raise response
 
     async def delete_tree(self, path: str, last: Sequence[Op] = ()) -> None:
-        """Deletes a znode and all below it; ``last`` is part of the final multi."""
+        """Delete a znode and all below it; `last` is part of the final multi."""
         for _attempt in range(3):  # another client may add a child meanwhile
             paths = list(reversed(await paths_below(self.store, path)))
             try:

@@ -1,6 +1,6 @@
 """Leader election of a partition: pure functions of assignment, ISR and live replicas.
 
-Mirrors Kafka's ``PartitionLeaderElectionAlgorithms`` and ``Election``. ``elect_leader`` applies a
+Mirrors Kafka's `PartitionLeaderElectionAlgorithms` and `Election`. `elect_leader` applies a
 strategy and returns the next state of the partition and the replicas to send it to; the state
 machines write and send it.
 """
@@ -30,7 +30,7 @@ class ElectionStrategy(Enum):
 def offline_leader(
     assignment: Sequence[int], isr: Collection[int], live: Collection[int], *, unclean: bool
 ) -> int | None:
-    """The first live replica in the ISR; else, if ``unclean``, the first live one (data loss)."""
+    """The first live replica in the ISR; else, if `unclean`, the first live one (data loss)."""
     for replica in assignment:
         if replica in live and replica in isr:
             return replica
@@ -49,7 +49,7 @@ def surviving_isr(
 ) -> tuple[int, ...]:
     """The live replicas of an ISR that are still known to have every acknowledged record.
 
-    ``unclean`` have restarted after an unclean shutdown since they joined the ISR, and may have
+    `unclean` have restarted after an unclean shutdown since they joined the ISR, and may have
     lost records. If no other replica is live, one of them remains: the last leader, which had the
     longest log, otherwise the first of the assignment. Not in Kafka's ZooKeeper mode; KIP-966 does
     the same in KRaft mode, where the remaining one is the last known leader.
@@ -106,14 +106,14 @@ class ElectionInput(NamedTuple):
 
 
 class ElectionResult(NamedTuple):
-    """``state`` is None if no replica can be elected; ``recipients`` get the LeaderAndIsr."""
+    """`state` is None if no replica can be elected; `recipients` get the LeaderAndIsr."""
 
     state: LeaderAndIsr | None
     recipients: tuple[int, ...]
 
 
 def elect_leader(strategy: ElectionStrategy, inputs: ElectionInput) -> ElectionResult:
-    """Applies a strategy; the new state has the next leader epoch."""
+    """Apply a strategy; the new state has the next leader epoch."""
     if strategy in (ElectionStrategy.OFFLINE, ElectionStrategy.UNCLEAN):
         return _elect_offline_leader(inputs)
     current, replicas = inputs.current, inputs.assignment.replicas

@@ -1,4 +1,4 @@
-"""The state machine of partitions; mirrors Kafka's ``PartitionStateMachine``.
+"""The state machine of partitions; mirrors Kafka's `PartitionStateMachine`.
 
 | to           | from                  | what happens                                            |
 |--------------|-----------------------|---------------------------------------------------------|
@@ -18,7 +18,6 @@ from itertools import islice
 from ottla.controller.errors import StateChangeFailed
 from ottla.controller.model import LeaderAndIsr
 from ottla.controller.requests.request_batch import RequestBatch
-from ottla.controller.slices import in_slices
 from ottla.controller.state.context import ControllerContext, PartitionState
 from ottla.controller.state.fenced_writes import FencedWriter
 from ottla.controller.state.leader_selection import (
@@ -30,7 +29,8 @@ from ottla.controller.state.leader_selection import (
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import StoreError
 from ottla.controller.tree.znode_json import MalformedZnode
-from ottla.protocol.listed import MAX_LISTED
+from ottla.protocol.listed import MAX_LISTED, listed
+from ottla.protocol.steps import over
 from ottla.protocol.topics import TopicPartition
 
 logger = logging.getLogger("ottla.controller")
@@ -54,7 +54,7 @@ UncleanAllowed = Callable[[Iterable[str]], Awaitable[dict[str, bool]]]
 
 
 class PartitionStateMachine:
-    """``first_epoch(topic)`` is the first leader epoch of a new partition.
+    """`first_epoch(topic)` is the first leader epoch of a new partition.
 
     A new state is durable in the znode tree before it is sent to brokers.
     """
@@ -75,9 +75,9 @@ class PartitionStateMachine:
         self.unclean_elections_total = 0
 
     async def startup(self) -> None:
-        """Sets the initial states from the context, and elects leaders where none is online."""
+        """Set the initial states from the context, and elect leaders where none is online."""
         context = self.context
-        async for partition in in_slices(context.partitions()):
+        async for partition in over(context.partitions()):
             state = context.leadership.get(partition)
             if state is None:
                 context.partition_states[partition] = PartitionState.NEW
@@ -90,9 +90,9 @@ class PartitionStateMachine:
     async def elect_after_unclean_restarts(
         self, unclean: Mapping[TopicPartition, frozenset[int]]
     ) -> None:
-        """Removes ``unclean`` members from ISRs, and elects a leader that survived if there is one.
+        """Remove `unclean` members from ISRs, and elect a leader that survived if there is one.
 
-        For a new controller, before ``startup``: its predecessor may not have handled the restart
+        For a new controller, before `startup`: its predecessor may not have handled the restart
         of these brokers, which a running controller treats as a failure and a start. Each partition
         gets a new leader epoch, so that followers find where their logs diverge.
         """
@@ -108,15 +108,14 @@ class PartitionStateMachine:
         await self.batch.send(self.context.epoch)
 
     async def trigger_online_partitions(self, topic: str | None = None) -> Outcomes:
-        """Elects leaders for all new and offline partitions (of a topic)."""
+        """Elect leaders for all new and offline partitions (of a topic)."""
         waiting = (PartitionState.NEW, PartitionState.OFFLINE)
-        exempt = self.context.topics_exempt_from_election()
         candidates = [
             partition
-            for partition, state in self.context.partition_states.items()
+            async for partition, state in over(self.context.partition_states.items())
             if state in waiting
             and (topic is None or partition[0] == topic)
-            and partition[0] not in exempt
+            and not self.context.is_exempt_from_election(partition[0])
         ]
         return await self.handle_state_changes(
             candidates, PartitionState.ONLINE, ElectionStrategy.OFFLINE
@@ -128,14 +127,14 @@ class PartitionStateMachine:
         target: PartitionState,
         strategy: ElectionStrategy = ElectionStrategy.OFFLINE,
     ) -> Outcomes:
-        """Changes the state of partitions, and sends the requests that follow from it.
+        """Change the state of partitions, and send the requests that follow from it.
 
         Returns an outcome for each partition with a leader election. Raises ControllerMoved when
         another controller was elected, ConnectionLost or SessionExpired when the store failed.
         """
         valid = [
             partition
-            async for partition in in_slices(partitions)
+            async for partition in over(partitions)
             if self._is_valid_transition(partition, target)
         ]
         outcomes: Outcomes = {}
@@ -148,7 +147,7 @@ class PartitionStateMachine:
             if others:
                 outcomes = await self._elect(others, strategy)
         else:
-            async for partition in in_slices(valid):
+            async for partition in over(valid):
                 self.context.partition_states[partition] = target
         await self.batch.send(self.context.epoch)
         return outcomes
@@ -169,7 +168,7 @@ class PartitionStateMachine:
     async def _initialize(self, partitions: list[TopicPartition]) -> None:
         context = self.context
         states: dict[TopicPartition, LeaderAndIsr] = {}
-        async for partition in in_slices(partitions):
+        async for partition in over(partitions):
             replicas = context.assignment(partition).replicas
             live = tuple(each for each in replicas if context.is_online(each, partition))
             if not live:
@@ -188,7 +187,7 @@ class PartitionStateMachine:
                 controller_epoch=context.epoch,
             )
         created = await self.writer.create_states(states)
-        async for partition, result in in_slices(created.items()):
+        async for partition, result in over(created.items()):
             if isinstance(result, StoreError):
                 logger.error(
                     "Failed to initialize leader and ISR for partition %s: %s",
@@ -221,11 +220,20 @@ class PartitionStateMachine:
                 f"election"
             )
         failed: dict[TopicPartition, StateChangeFailed | StoreError] = {}
-        async for partition, outcome in in_slices(outcomes.items()):
+        elected: list[TopicPartition] = []
+        async for partition, outcome in over(outcomes.items()):
             if isinstance(outcome, LeaderAndIsr):
                 self.context.partition_states[partition] = PartitionState.ONLINE
+                elected.append(partition)
             else:
                 failed[partition] = outcome
+        if elected:
+            logger.info(
+                "Elected leaders of %d partitions under strategy %s: %s",
+                len(elected),
+                strategy.value,
+                listed(elected),
+            )
         _log_failed_elections(failed, strategy)
         return outcomes
 
@@ -236,12 +244,12 @@ class PartitionStateMachine:
         outcomes: Outcomes,
         unclean_members: Mapping[TopicPartition, frozenset[int]],
     ) -> list[TopicPartition]:
-        """Reads, elects and writes once; returns the partitions to retry."""
+        """Read, elect and write once; return the partitions to retry."""
         current = await self._read(partitions, outcomes)
         allowed = await self._unclean_topics(current, strategy)
         wanted: dict[TopicPartition, LeaderAndIsr] = {}
         recipients: dict[TopicPartition, tuple[int, ...]] = {}
-        async for partition, state in in_slices(current.items()):
+        async for partition, state in over(current.items()):
             election = self._elect_leader(
                 partition,
                 state,
@@ -258,7 +266,7 @@ class PartitionStateMachine:
                 wanted[partition] = election.state
                 recipients[partition] = election.recipients
         finished, changed_meanwhile = await self.writer.update_states(wanted)
-        async for partition, result in in_slices(finished.items()):
+        async for partition, result in over(finished.items()):
             outcomes[partition] = result
             if isinstance(result, LeaderAndIsr):
                 if result.leader not in current[partition].isr:
@@ -286,7 +294,7 @@ class PartitionStateMachine:
         paths = [znodes.state_path(partition) for partition in partitions]
         current: dict[TopicPartition, LeaderAndIsr] = {}
         nodes = await self.writer.store.get_many(paths)
-        async for partition, found in in_slices(zip(partitions, nodes, strict=True)):
+        async for partition, found in over(zip(partitions, nodes, strict=True)):
             if found is None:
                 outcomes[partition] = StateChangeFailed(f"{partition} has no state znode")
                 continue
@@ -310,7 +318,7 @@ class PartitionStateMachine:
         """The topics with unclean leader election; read only if no replica in the ISR is online."""
         without = {
             partition[0]: None
-            async for partition, state in in_slices(current.items())
+            async for partition, state in over(current.items())
             if not any(self.context.is_online(each, partition) for each in state.isr)
         }
         if strategy is ElectionStrategy.UNCLEAN:

@@ -1,4 +1,4 @@
-"""The state machine of replicas; mirrors Kafka's ``ReplicaStateMachine``.
+"""The state machine of replicas; mirrors Kafka's `ReplicaStateMachine`.
 
 | to                 | from                                                                      |
 |--------------------|---------------------------------------------------------------------------|
@@ -20,13 +20,13 @@ from collections.abc import Iterable
 
 from ottla.controller.model import NO_LEADER, LeaderAndIsr, PartitionReplica
 from ottla.controller.requests.request_batch import RequestBatch
-from ottla.controller.slices import in_slices
 from ottla.controller.state.context import ControllerContext, ReplicaState
 from ottla.controller.state.fenced_writes import FencedWriter
 from ottla.controller.state_machines.partitions import MAX_WRITE_ATTEMPTS
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import StoreError
 from ottla.controller.tree.znode_json import MalformedZnode
+from ottla.protocol.steps import Turn, over
 from ottla.protocol.topics import TopicPartition
 
 logger = logging.getLogger("ottla.controller")
@@ -63,7 +63,7 @@ class ReplicaStateMachine:
         self.batch = batch
 
     async def startup(self) -> None:
-        """Sets the initial states from the live brokers, and sends the states to all replicas.
+        """Set the initial states from the live brokers, and send the states to all replicas.
 
         A replica on a dead broker starts as DeletionIneligible: the previous controller may not
         have handled the failure, and from this state it can be deleted and can become online.
@@ -71,7 +71,7 @@ class ReplicaStateMachine:
         context = self.context
         online: list[PartitionReplica] = []
         offline: list[PartitionReplica] = []
-        async for partition in in_slices(context.partitions()):
+        async for partition in over(context.partitions()):
             for replica in context.assignment(partition).replicas:
                 each = PartitionReplica(partition, replica)
                 if context.is_online(replica, partition):
@@ -86,13 +86,11 @@ class ReplicaStateMachine:
     async def handle_state_changes(
         self, replicas: Iterable[PartitionReplica], target: ReplicaState
     ) -> None:
-        """Changes the state of replicas, and sends the requests that follow from it.
+        """Change the state of replicas, and send the requests that follow from it.
 
-        Raises like ``PartitionStateMachine.handle_state_changes``.
+        Raises like `PartitionStateMachine.handle_state_changes`.
         """
-        valid = [
-            each async for each in in_slices(replicas) if self._is_valid_transition(each, target)
-        ]
+        valid = [each async for each in over(replicas) if self._is_valid_transition(each, target)]
         if target is ReplicaState.NEW:
             await self._to_new(valid)
         elif target is ReplicaState.ONLINE:
@@ -100,16 +98,16 @@ class ReplicaStateMachine:
         elif target is ReplicaState.OFFLINE:
             await self._to_offline(valid)
         elif target is ReplicaState.DELETION_STARTED:
-            async for partition, replica in in_slices(valid):
+            async for partition, replica in over(valid):
                 self.batch.add_stop_replica((replica,), partition, delete=True)
                 self._set(PartitionReplica(partition, replica), target)
         elif target is ReplicaState.NON_EXISTENT:
-            async for each in in_slices(valid):
+            async for each in over(valid):
                 assignment = self.context.assignment(each.partition)
                 self.context.set_assignment(each.partition, assignment.without(each.replica))
                 self.context.replica_states.pop(each, None)
         else:
-            async for each in in_slices(valid):
+            async for each in over(valid):
                 self._set(each, target)
         await self.batch.send(self.context.epoch)
 
@@ -130,7 +128,7 @@ class ReplicaStateMachine:
         self.context.replica_states[replica] = state
 
     async def _to_new(self, replicas: list[PartitionReplica]) -> None:
-        async for each in in_slices(replicas):
+        async for each in over(replicas):
             partition, replica = each
             state = self.context.leadership.get(partition)
             if state is not None:
@@ -148,7 +146,7 @@ class ReplicaStateMachine:
             self._set(each, ReplicaState.NEW)
 
     async def _to_online(self, replicas: list[PartitionReplica]) -> None:
-        async for each in in_slices(replicas):
+        async for each in over(replicas):
             partition, replica = each
             assignment = self.context.assignment(partition)
             if self.context.replica_states[each] is ReplicaState.NEW:
@@ -172,32 +170,35 @@ class ReplicaStateMachine:
 
     async def _to_offline(self, replicas: list[PartitionReplica]) -> None:
         context = self.context
-        exempt = context.topics_exempt_from_election()
         by_broker: dict[int, list[TopicPartition]] = {}
-        async for partition, replica in in_slices(replicas):
+        async for partition, replica in over(replicas):
             self.batch.add_stop_replica((replica,), partition, delete=False)
             by_broker.setdefault(replica, []).append(partition)
+        turn = Turn()
         for replica, partitions in by_broker.items():
             partitions_with_leaders = [each for each in partitions if each in context.leadership]
             shrunk = await self._remove_from_isr(replica, partitions_with_leaders)
-            async for partition in in_slices(partitions):
+            for partition in partitions:
+                await turn.share()
                 each = PartitionReplica(partition, replica)
                 if partition in shrunk:
-                    if partition[0] not in exempt:
+                    if not context.is_exempt_from_election(partition[0]):
                         assignment = context.assignment(partition)
                         others = [other for other in assignment.replicas if other != replica]
                         self.batch.add_leader_and_isr(
                             others, partition, shrunk[partition], assignment, is_new=False
                         )
                     self._set(each, ReplicaState.OFFLINE)
-                elif partition not in context.leadership or partition[0] in exempt:
+                elif partition not in context.leadership or context.is_exempt_from_election(
+                    partition[0]
+                ):
                     self.batch.add_update_metadata(context.brokers, (partition,))
                     self._set(each, ReplicaState.OFFLINE)
 
     async def _remove_from_isr(
         self, replica: int, partitions: list[TopicPartition]
     ) -> dict[TopicPartition, LeaderAndIsr]:
-        """Writes the ISRs without ``replica``; returns the state of each successful partition."""
+        """Write the ISRs without `replica`; return the state of each successful partition."""
         done: dict[TopicPartition, LeaderAndIsr] = {}
         remaining = partitions
         for _attempt in range(MAX_WRITE_ATTEMPTS):
@@ -222,7 +223,7 @@ class ReplicaStateMachine:
         wanted: dict[TopicPartition, LeaderAndIsr] = {}
         paths = [znodes.state_path(partition) for partition in partitions]
         found = await self.writer.store.get_many(paths)
-        async for partition, node in in_slices(zip(partitions, found, strict=True)):
+        async for partition, node in over(zip(partitions, found, strict=True)):
             state = self._decode(partition, None if node is None else (node[0], node[1].version))
             if state is None:
                 continue
@@ -235,7 +236,7 @@ class ReplicaStateMachine:
             else:
                 done[partition] = context.leadership[partition] = state
         finished, changed_meanwhile = await self.writer.update_states(wanted)
-        async for partition, result in in_slices(finished.items()):
+        async for partition, result in over(finished.items()):
             if isinstance(result, StoreError):
                 logger.error(
                     "Failed to remove replica %d from the ISR of partition %s: %s",

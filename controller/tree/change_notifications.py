@@ -34,10 +34,10 @@ Announced = list[tuple[str, bytes]]
 
 
 class ChangeNotifications:
-    """Calls ``handle`` with the new znodes under each parent, in order, one batch at a time; or
-    ``read_all``, if some of them were deleted before.
+    """Calls `handle` with the new znodes under each parent, in order, one batch at a time; or
+    `read_all`, if some of them were deleted before.
 
-    ``start`` skips older notifications: read the state after it.
+    `start` skips older notifications: read the state after it.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class ChangeNotifications:
         *,
         name: str,
     ) -> None:
-        """``name`` is the name of the task and in log lines, such as "config-changes"."""
+        """`name` is the name of the task and in log lines, such as "config-changes"."""
         self._store = store
         self._runtime = runtime
         self._handle = handle
@@ -127,7 +127,7 @@ class ChangeNotifications:
         self._created[parent] = created
 
     async def _purge(self, parent: str, names: list[str]) -> None:
-        """Deletes the expired notifications."""
+        """Delete the expired notifications."""
         horizon = self._runtime.now_ms() - CHANGE_EXPIRATION_MS
         for name in names:
             path = f"{parent}/{name}"
@@ -143,7 +143,7 @@ class ChangeNotifications:
 
 
 def _created_children(parent: Stat | None) -> int:
-    """``cversion`` counts the creations and the deletions of children."""
+    """`cversion` counts the creations and the deletions of children."""
     return 0 if parent is None else (parent.cversion + parent.children_count) // 2
 
 

@@ -15,7 +15,6 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
-from ottla.controller.slices import Slices, in_slices
 from ottla.controller.tree.embedded_tree import EmbeddedTree, TreeWatch
 from ottla.controller.tree.store import (
     ANY_VERSION,
@@ -43,6 +42,7 @@ from ottla.controller.tree.tree_file import (
     WriteProblem,
     call_with_deadline,
 )
+from ottla.protocol.steps import Turn, over
 
 RETRY_SECONDS = 1.0
 """From a failed attempt to write the file to the next one."""
@@ -102,9 +102,9 @@ class _Watch:
 
 
 class EmbeddedStore:
-    """A session on an embedded tree; implements ``ZnodeStore``.
+    """A session on an embedded tree; implements `ZnodeStore`.
 
-    ``EmbeddedStore(path)`` has a file and a tree. ``EmbeddedStore(tree=tree)`` is another session
+    `EmbeddedStore(path)` has a file and a tree. `EmbeddedStore(tree=tree)` is another session
     on a tree in memory, for tests with several brokers, without a file.
     """
 
@@ -117,7 +117,7 @@ class EmbeddedStore:
         synchronous: str = "FULL",
         commit_seconds: float = COMMIT_SECONDS,
     ) -> None:
-        """``commit_seconds`` is the deadline of a write."""
+        """`commit_seconds` is the deadline of a write."""
         self.path = path
         self.tree = tree if tree is not None else EmbeddedTree(now_ms)
         self.synchronous = synchronous
@@ -145,7 +145,7 @@ class EmbeddedStore:
     # Session
 
     async def connect(self) -> None:
-        """Opens and loads the file (a few milliseconds) and starts a session. Raises StoreError."""
+        """Open and load the file (a few milliseconds) and start a session. Raises StoreError."""
         self._loop = asyncio.get_running_loop()
         if self.path is not None and self._commits is None:
             try:
@@ -198,12 +198,12 @@ class EmbeddedStore:
             await commits.finish()
 
     def lose_session(self) -> None:
-        """Expires the session on the side of the server, for tests: its ephemeral znodes are
+        """Expire the session on the side of the server, for tests: its ephemeral znodes are
         deleted and calls raise SessionExpired; there is no callback yet."""
         self.tree.end_session(self._session_id)
 
     def expire_session(self) -> None:
-        """Expires the session with callbacks, for tests: SESSION_EXPIRED, a new session, and each
+        """Expire the session with callbacks, for tests: SESSION_EXPIRED, a new session, and each
         watch is set again and called once."""
         self.lose_session()
         for callback in list(self._session_callbacks):
@@ -230,7 +230,7 @@ class EmbeddedStore:
         tree, session_id = self.tree, self._session_id
         return [
             tree.get(session_id, path) if tree.exists(session_id, path) is not None else None
-            async for path in in_slices(paths)
+            async for path in over(paths)
         ]
 
     # Writes
@@ -271,7 +271,7 @@ class EmbeddedStore:
         self, batches: Sequence[Sequence[Op]]
     ) -> list[list[OpResult] | StoreError]:
         results: list[list[OpResult] | StoreError] = []
-        slices = Slices()
+        turn = Turn()
         for ops in batches:
             self._check_writable()
             try:
@@ -280,7 +280,7 @@ class EmbeddedStore:
                 if not error.path:  # the session, not an operation
                     raise
                 results.append(error)
-            await slices.add(len(ops))
+            await turn.share()
         await self._durable()
         return results
 
@@ -313,12 +313,12 @@ class EmbeddedStore:
         return _Subscription(self._session_callbacks, callback)
 
     def _check_writable(self) -> None:
-        """Raises ConnectionLost before anything is changed that cannot be written."""
+        """Raise ConnectionLost before anything is changed that cannot be written."""
         if self._commits is not None:
             self._commits.check()
 
     async def _durable(self) -> None:
-        """Returns when all writes so far are committed to the file."""
+        """Return when all writes so far are committed to the file."""
         if self._commits is None:
             self.tree.dirty.clear()
         elif (barrier := self._commits.barrier()) is not None:

@@ -1,15 +1,15 @@
 """The znode tree in memory: ZooKeeper's data model without network, clock or disk.
 
-An ``EmbeddedTree`` stands for the ensemble, and has any number of sessions. The embedded store
+An `EmbeddedTree` stands for the ensemble, and has any number of sessions. The embedded store
 writes it to a SQLite file; tests and simulations use it without a file, with several sessions.
 
 Each change is a plain call without an await, so a multi is atomic: its operations are applied one
 by one with an undo list, and rolled back when one fails. The paths of changed znodes are in
-``dirty`` until they are committed; watch callbacks are passed to ``notify`` in the order of the
+`dirty` until they are committed; watch callbacks are passed to `notify` in the order of the
 changes.
 
-Sequence numbers and ``cversion`` are those of ZooKeeper: a parent counts the children ever created,
-the number appended to a sequential name is that count, and the ``cversion`` in the Stat is
+Sequence numbers and `cversion` are those of ZooKeeper: a parent counts the children ever created,
+the number appended to a sequential name is that count, and the `cversion` in the Stat is
 creations plus deletions.
 """
 
@@ -42,7 +42,7 @@ from ottla.controller.tree.store import (
 
 
 class Node:
-    """A znode; ``acl`` None stands for ZooKeeper's open ACL: all clients may do everything."""
+    """A znode; `acl` None stands for ZooKeeper's open ACL: all clients may do everything."""
 
     __slots__ = (
         "acl",
@@ -87,7 +87,7 @@ class Node:
 
 
 class TreeWatch:
-    """A persistent watch, until ``cancel``."""
+    """A persistent watch, until `cancel`."""
 
     __slots__ = ("callback", "cancelled", "on_children", "path", "session_id", "tree")
 
@@ -126,11 +126,11 @@ Observer = Callable[[Sequence[tuple[str, str]]], None]
 
 
 class EmbeddedTree:
-    """``now_ms`` is for the times of znodes; ``notify`` delivers a watch event, at once or later.
+    """`now_ms` is for the times of znodes; `notify` delivers a watch event, at once or later.
 
-    ``guard(session_id, op)`` runs before each operation of a change and may raise a StoreError;
-    ``observer(events)`` gets the kinds and paths of each change. ``keeps_ephemerals`` puts
-    ephemeral znodes among the ``dirty`` ones.
+    `guard(session_id, op)` runs before each operation of a change and may raise a StoreError;
+    `observer(events)` gets the kinds and paths of each change. `keeps_ephemerals` puts
+    ephemeral znodes among the `dirty` ones.
 
     Calls with a session id that is not open raise SessionExpired.
     """
@@ -166,7 +166,7 @@ class EmbeddedTree:
         return session_id
 
     def end_session(self, session_id: int) -> None:
-        """Closes or expires a session: deletes its ephemeral znodes and its watches."""
+        """Close or expire a session: delete its ephemeral znodes and its watches."""
         owned = self.sessions.pop(session_id, None)
         if owned is None:
             return
@@ -213,7 +213,7 @@ class EmbeddedTree:
     # Writes
 
     def apply(self, session_id: int, ops: Sequence[Op]) -> list[OpResult]:
-        """Applies all operations with one zxid, or none and raises the first error."""
+        """Apply all operations with one zxid, or none and raise the first error."""
         self._check_session(session_id)
         zxid = self.zxid + 1
         undo: list[Undo] = []
@@ -238,7 +238,7 @@ class EmbeddedTree:
     def set_acl(
         self, session_id: int, path: str, acl: tuple[Acl, ...] | None, version: int = ANY_VERSION
     ) -> Stat:
-        """Replaces the ACL if its version is the expected one; no watch is notified."""
+        """Replace the ACL if its version is the expected one; no watch is notified."""
         self._check_session(session_id)
         node = self._node(path)
         if version not in (ANY_VERSION, node.acl_version):
@@ -364,7 +364,7 @@ class EmbeddedTree:
         return node
 
     def _publish(self, events: list[tuple[str, str]]) -> None:
-        """Notifies the watches of each changed znode, and those of its parent's children."""
+        """Notify the watches of each changed znode, and those of its parent's children."""
         if self.observer is not None:
             self.observer(events)
         for kind, path in events:

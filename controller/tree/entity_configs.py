@@ -1,16 +1,15 @@
 """Configurations of topics, brokers, clients, users and IP addresses in the znode tree.
 
-The path of an entity is relative to ``/config``: ``topics/t``, ``brokers/1``,
-``brokers/<default>``, ``clients/c``, ``users/u``, ``users/u/clients/c``, ``ips/10.0.0.1``; names
+The path of an entity is relative to `/config`: `topics/t`, `brokers/1`,
+`brokers/<default>`, `clients/c`, `users/u`, `users/u/clients/c`, `ips/10.0.0.1`; names
 with arbitrary characters (users, clients) are sanitized. A change writes the znode of the entity
-and a change notification under ``/config/changes`` for all brokers, in one multi.
+and a change notification under `/config/changes` for all brokers, in one multi.
 """
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from ottla.controller.runtime import Runtime
-from ottla.controller.slices import in_slices, pause
 from ottla.controller.tree import znodes
 from ottla.controller.tree.change_notifications import Announced, ChangeNotifications
 from ottla.controller.tree.store import (
@@ -35,11 +34,12 @@ from ottla.controller.tree.znodes_admin import (
     encode_config,
     encode_config_change,
 )
+from ottla.protocol.steps import Turn, over
 
 logger = logging.getLogger("ottla.controller")
 
 NO_VERSION = -2
-"""That of an entity without a znode."""
+"""The version of an entity without a znode."""
 ENTITIES_PER_READ = 8
 """A topic takes a broker up to a millisecond, as it looks through its logs for those of the topic.
 A CreateTopics request with settings announces each of its topics."""
@@ -48,7 +48,7 @@ MAX_CHANGE_ATTEMPTS = 10
 
 
 def entity_path(entity_type: str, name: str, *, client: str | None = None) -> str:
-    """``name`` and ``client`` are not sanitized; znodes.DEFAULT_ENTITY for the default."""
+    """`name` and `client` are not sanitized; znodes.DEFAULT_ENTITY for the default."""
     path = f"{entity_type}/{_encoded(entity_type, name)}"
     if client is not None:
         path += f"/{znodes.ENTITY_CLIENTS}/{_encoded(znodes.ENTITY_CLIENTS, client)}"
@@ -75,7 +75,7 @@ async def read_configs(store: ZnodeStore, entities: Iterable[str]) -> dict[str, 
     paths = [znodes.config_path(entity) for entity in wanted]
     found: dict[str, dict[str, str]] = {}
     nodes = await store.get_many(paths)
-    async for entity, path, node in in_slices(zip(wanted, paths, nodes, strict=True)):
+    async for entity, path, node in over(zip(wanted, paths, nodes, strict=True)):
         try:
             found[entity] = {} if node is None else decode_config(path, node[0])
         except MalformedZnode as error:
@@ -85,7 +85,7 @@ async def read_configs(store: ZnodeStore, entities: Iterable[str]) -> dict[str, 
 
 
 async def entities_of(store: ZnodeStore, entity_type: str) -> list[str]:
-    """The paths of the entities of a type, with ``users/u/clients/c`` for users."""
+    """The paths of the entities of a type, with `users/u/clients/c` for users."""
     found: list[str] = []
     for name in await children_or_empty(store, znodes.config_path(entity_type)):
         found.append(f"{entity_type}/{name}")
@@ -99,9 +99,9 @@ async def entities_of(store: ZnodeStore, entity_type: str) -> list[str]:
 async def change_config(
     store: ZnodeStore, entity: str, change: Callable[[dict[str, str]], Awaitable[dict[str, str]]]
 ) -> dict[str, str]:
-    """Replaces the properties of an entity by what `change` makes of them; returns those.
+    """Replace the properties of an entity by what `change` makes of them; return those.
 
-    As ``write_config``; `change` runs again if the entity changes meanwhile, so that of two changes
+    As `write_config`; `change` runs again if the entity changes meanwhile, so that of two changes
     at the same time none is lost. (In Kafka it may be.) What it raises is passed on.
     """
     path = znodes.config_path(entity)
@@ -126,7 +126,7 @@ async def change_config(
 async def write_config(
     store: ZnodeStore, entity: str, properties: Mapping[str, str], *, version: int = ANY_VERSION
 ) -> None:
-    """Replaces the properties of an entity and notifies all brokers; durable when it returns.
+    """Replace the properties of an entity and notify all brokers; durable when it returns.
 
     Without properties, the znode of a topic or broker stays and is empty; that of a client, user or
     IP address is deleted, with its empty parents. Raises BadVersion if the znode has another
@@ -195,9 +195,9 @@ ConfigCallback = Callable[[str, str, dict[str, str]], Awaitable[None] | None]
 
 
 class ConfigChangeWatcher:
-    """Calls back for each configuration change, in order, and ``read_all`` if some were missed.
+    """Calls back for each configuration change, in order, and `read_all` if some were missed.
 
-    ``start`` skips older changes: read the configurations before or after it. Errors of the
+    `start` skips older changes: read the configurations before or after it. Errors of the
     callback are logged; later changes are still delivered.
     """
 
@@ -229,11 +229,11 @@ class ConfigChangeWatcher:
                 entities[decode_config_change(path, data)] = None
             except MalformedZnode as error:
                 logger.error("Ignoring malformed configuration change: %s", error)
-        wanted = list(entities)
+        wanted, turn = list(entities), Turn()
         for start in range(0, len(wanted), ENTITIES_PER_READ):
             # Read just before they are taken: newer settings may be taken while others wait.
             await self._deliver(wanted[start : start + ENTITIES_PER_READ])
-            await pause()
+            await turn.pause()
 
     async def _deliver(self, entities: list[str]) -> None:
         for entity, properties in (await read_configs(self.store, entities)).items():

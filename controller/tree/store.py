@@ -1,22 +1,22 @@
 """The interface of the znode tree, with two implementations.
 
-``ZooKeeperStore`` (zookeeper_store.py) uses a ZooKeeper ensemble, ``EmbeddedStore``
+`ZooKeeperStore` (zookeeper_store.py) uses a ZooKeeper ensemble, `EmbeddedStore`
 (embedded_store.py) a SQLite file, for one broker. Both have the guarantees of ZooKeeper:
 
-* each change has a transaction id (zxid), and zxids increase; the ``czxid`` of a znode is the zxid
+* each change has a transaction id (zxid), and zxids increase; the `czxid` of a znode is the zxid
   of its creation (the broker epoch is the czxid of the broker's znode);
 * a write is durable when it returns; the writes of a store are applied in the order of the calls;
-* ``version`` counts the changes of the data, for compare-and-set; -1 matches any version;
+* `version` counts the changes of the data, for compare-and-set; -1 matches any version;
 * an ephemeral znode is deleted at the end of the session that created it; sequential znodes get ten
   digits appended that increase under one parent;
 * a multi is atomic.
 
 Watches are persistent (those of ZooKeeper fire once): a callback runs on the event loop at least
-once after each change that follows the return of ``watch_data`` or ``watch_children``. One call may
+once after each change that follows the return of `watch_data` or `watch_children`. One call may
 stand for several changes, so a callback has to read the tree again. After the session has expired
 the watches are set again on the next one, and each callback is called once.
 
-Each call has a deadline: if the ensemble does not respond in time ``ConnectionLost`` is raised, and
+Each call has a deadline: if the ensemble does not respond in time `ConnectionLost` is raised, and
 a write may or may not have been applied. No call blocks the event loop.
 """
 
@@ -34,7 +34,7 @@ SESSION_EXPIRED = "expired"
 
 
 class StoreError(Exception):
-    """A znode operation failed: ``path`` of the znode, ``index`` of the operation in a multi."""
+    """A znode operation failed: `path` of the znode, `index` of the operation in a multi."""
 
     def __init__(self, path: str = "", message: str = "", index: int = -1) -> None:
         super().__init__(message or path)
@@ -63,7 +63,7 @@ class NoChildrenForEphemerals(StoreError):
 
 
 class InvalidPath(StoreError):
-    """No znode of ZooKeeper can have this path, such as one with a part ``..``."""
+    """No znode of ZooKeeper can have this path, such as one with a part `..`."""
 
 
 class NotPermitted(StoreError):
@@ -83,7 +83,7 @@ class SessionExpired(StoreError):
 
 
 class Stat(NamedTuple):
-    """The metadata of a znode; the fields are those of ZooKeeper's ``Stat``."""
+    """The metadata of a znode; the fields are those of ZooKeeper's `Stat`."""
 
     version: int
     czxid: int
@@ -171,13 +171,13 @@ class ZnodeStore(Protocol):
 
     @property
     def session_id(self) -> int:
-        """The id of the session, as in ``Stat.ephemeral_owner`` of its znodes; 0 without one."""
+        """The id of the session, as in `Stat.ephemeral_owner` of its znodes; 0 without one."""
 
     async def connect(self) -> None:
-        """Opens the first session; raises ConnectionLost after the connection timeout."""
+        """Open the first session; raise ConnectionLost after the connection timeout."""
 
     async def close(self) -> None:
-        """Closes the session, which deletes its ephemeral znodes, and releases all resources."""
+        """Close the session, which deletes its ephemeral znodes, and release all resources."""
 
     async def get(self, path: str) -> tuple[bytes, Stat]: ...
 
@@ -194,7 +194,7 @@ class ZnodeStore(Protocol):
         sequential: bool = False,
         make_parents: bool = False,
     ) -> tuple[str, Stat]:
-        """Returns the created path (with the digits if sequential) and its Stat."""
+        """Return the created path (with the digits if sequential) and its Stat."""
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None: ...
 
@@ -216,32 +216,32 @@ class ZnodeStore(Protocol):
         """
 
     async def watch_data(self, path: str, callback: WatchCallback) -> WatchHandle:
-        """Watches creation, change and deletion of a znode, which may not exist yet."""
+        """Watch creation, change and deletion of a znode, which may not exist yet."""
 
     async def watch_data_many(
         self, watches: Sequence[tuple[str, WatchCallback]]
     ) -> list[WatchHandle]:
-        """Several ``watch_data``, pipelined."""
+        """Several `watch_data`, pipelined."""
 
     async def watch_children(self, path: str, callback: WatchCallback) -> WatchHandle:
-        """Watches creation and deletion of children; the znode may not exist yet."""
+        """Watch creation and deletion of children; the znode may not exist yet."""
 
     def on_session(self, callback: SessionCallback) -> WatchHandle:
-        """Calls back with SESSION_CONNECTED, SESSION_SUSPENDED or SESSION_EXPIRED, on the loop."""
+        """Call back with SESSION_CONNECTED, SESSION_SUSPENDED or SESSION_EXPIRED, on the loop."""
 
 
 def parent_of(path: str) -> str:
-    """``/a/b`` -> ``/a``; ``/a`` -> ``/``."""
+    """`/a/b` -> `/a`; `/a` -> `/`."""
     return path[: path.rfind("/")] or "/"
 
 
 def ancestors_of(path: str) -> list[str]:
-    """The ancestors without the root, from the top: ``/a/b/c`` -> ``[/a, /a/b]``."""
+    """The ancestors without the root, from the top: `/a/b/c` -> `[/a, /a/b]`."""
     return [path[:end] for end, letter in enumerate(path) if letter == "/" and end > 0]
 
 
 async def set_or_create(store: ZnodeStore, path: str, data: bytes) -> None:
-    """Writes ``data`` whether or not the znode exists; creates missing parents."""
+    """Write `data` whether or not the znode exists; create missing parents."""
     try:
         await store.set(path, data)
     except NoNode:
@@ -249,15 +249,6 @@ async def set_or_create(store: ZnodeStore, path: str, data: bytes) -> None:
             await store.create(path, data, make_parents=True)
         except NodeExists:  # another client created it meanwhile
             await store.set(path, data)
-
-
-async def delete_recursively(store: ZnodeStore, path: str) -> None:
-    """Deletes the znode and all below it; not atomic, no error if it does not exist."""
-    for below in reversed(await paths_below(store, path)):
-        try:
-            await store.delete(below)
-        except NoNode:
-            continue
 
 
 async def paths_below(store: ZnodeStore, path: str) -> list[str]:
@@ -284,7 +275,7 @@ async def children_or_empty(store: ZnodeStore, path: str) -> list[str]:
 
 
 async def make_paths(store: ZnodeStore, paths: Iterable[str]) -> None:
-    """Creates the missing persistent znodes and their parents, with few requests."""
+    """Create the missing persistent znodes and their parents, with few requests."""
     wanted: dict[str, None] = {}
     for path in paths:
         for ancestor in (*ancestors_of(path), path):

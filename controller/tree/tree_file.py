@@ -1,18 +1,18 @@
 """The SQLite file of a znode tree, and group commits to it.
 
-A change is applied to the tree in memory first. ``TreeCommits`` then writes the changed znodes
+A change is applied to the tree in memory first. `TreeCommits` then writes the changed znodes
 and sessions in a worker thread; changes that arrive during a commit share the next one. A commit
-survives ``kill -9``, and with ``synchronous="FULL"`` a power failure.
+survives `kill -9`, and with `synchronous="FULL"` a power failure.
 
 A commit that fails is repeated at once on a file that is opened anew. If that fails, too, the
 writers get ConnectionLost, which says that a change may or may not be applied: it stays in memory,
-and the owner of the commits decides whether it is written later (``TreeCommits.retry``). A server
+and the owner of the commits decides whether it is written later (`TreeCommits.retry`). A server
 that ends with the first failure, as ZooKeeper does, repeats only what a deleted file needs.
 
 Transaction ids have to increase across restarts (the broker epoch is one of them): the file has an
 upper bound that is raised a block at a time, and a restart continues from that bound.
 
-The file is opened with an exclusive lock: a second process gets a ``StoreError``.
+The file is opened with an exclusive lock: a second process gets a `StoreError`.
 """
 
 import asyncio
@@ -133,7 +133,7 @@ class TreeFile:
     """Loaded once, then commits of changed znodes. One caller at a time."""
 
     def __init__(self, path: str, synchronous: str) -> None:
-        """Raises StoreError."""
+        """Raise StoreError."""
         self.path = path
         self.synchronous = synchronous
         self._seen: tuple[_Seen | None, _Seen | None] | None = None
@@ -183,7 +183,7 @@ class TreeFile:
         )
 
     def reopen(self, failure: BaseException | None = None) -> bool:
-        """Opens the file again after a failure; returns whether all znodes have to be written.
+        """Open the file again after a failure; return whether all znodes have to be written.
 
         That is so when the file or its journal was deleted, replaced, changed by others or damaged:
         the commit of all then puts a new file in its place. Raises sqlite3.Error or OSError, and
@@ -273,11 +273,11 @@ class TreeFile:
         )
 
     def problem_of(self, error: BaseException) -> WriteProblem:
-        """What is wrong, with the error of the system if a small file cannot be written, too."""
+        """Describe the failure, with the system's error if small files cannot be written either."""
         return _write_problem(self.path, error, _system_error(f"{self.path}-check"))
 
     def reserve_zxids(self, tree: EmbeddedTree) -> None:
-        """Raises the bound of transaction ids above that of the loaded tree. Raises StoreError."""
+        """Raise the bound of transaction ids above that of the loaded tree. Raises StoreError."""
         try:
             self.commit([], [], tree.zxid + ZXID_BLOCK)
         except (sqlite3.Error, OSError, FileMoved) as error:
@@ -292,7 +292,7 @@ class TreeFile:
                 self.connection.execute(f"ALTER TABLE znodes ADD COLUMN {name} {kind}")
 
     def load(self, tree: EmbeddedTree) -> None:
-        """Fills the tree. Ephemeral znodes are loaded if their session is open in the tree;
+        """Fill the tree. Ephemeral znodes are loaded if their session is open in the tree;
         others are removed with the next commit. Raises StoreError."""
         try:
             # SQLite reads a damaged file as far as it can: a znode that is missing then would be a
@@ -348,7 +348,7 @@ class TreeFile:
         ended: Sequence[tuple[int]] = (),
         is_all: bool = False,
     ) -> None:
-        """Writes one transaction, which is durable on return; ``is_all``: to a new file.
+        """Write one transaction, which is durable on return; `is_all`: to a new file.
 
         Raises sqlite3.Error, OSError or FileMoved; the transaction may have been written all the
         same.
@@ -455,7 +455,7 @@ class _Worker:
 
 
 async def call_with_deadline(function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
-    """Runs a call in a daemon thread; raises TimeoutError, and the call may go on then."""
+    """Run a call in a daemon thread; raise TimeoutError, and the call may go on then."""
     worker = _Worker("ottla-znodes-open")
     future = worker.submit(function, *arguments)
     worker.end()
@@ -465,7 +465,7 @@ async def call_with_deadline(function: Callable[..., Any], *arguments: Any, seco
 class TreeCommits:
     """Group commits of a tree on the running event loop.
 
-    After a failure memory and file differ: each call raises ConnectionLost until ``retry`` has
+    After a failure memory and file differ: each call raises ConnectionLost until `retry` has
     written all that differs.
     """
 
@@ -478,8 +478,8 @@ class TreeCommits:
         commit_seconds: float = COMMIT_SECONDS,
         repeats: bool = True,
     ) -> None:
-        """``file`` has the bound of transaction ids from ``TreeFile.reserve_zxids``; ``sessions``
-        are those in the file. ``repeats``: whether a commit that fails is repeated at once."""
+        """`file` has the bound of transaction ids from `TreeFile.reserve_zxids`; `sessions`
+        are those in the file. `repeats`: whether a commit that fails is repeated at once."""
         self.tree = tree
         self.file = file
         self.problem: WriteProblem | None = None
@@ -508,7 +508,7 @@ class TreeCommits:
         self._open_sessions.pop(session_id, None)
 
     def check(self) -> None:
-        """Raises ConnectionLost while the file cannot be written."""
+        """Raise ConnectionLost while the file cannot be written."""
         if self.problem is not None:
             raise ConnectionLost(self.file.path, self.problem.problem)
 
@@ -527,7 +527,7 @@ class TreeCommits:
         return waiter
 
     def verify(self) -> None:
-        """Writes the file again if others have deleted, replaced or changed it."""
+        """Write the file again if others have deleted, replaced or changed it."""
         if self._call is None and self.problem is None:
             self._run(self.file.is_in_place, self._verified)
 
@@ -544,7 +544,7 @@ class TreeCommits:
         ended: Callable[[BaseException | None, Any], None],
         *arguments: Any,
     ) -> None:
-        """Those who wait now get the result of this call, or of what follows from it."""
+        """Give the waiters the result of this call, or of what follows from it."""
         self._writers += self._waiters
         self._waiters = []
         if self._closed:
@@ -578,7 +578,7 @@ class TreeCommits:
         return bool(self.tree.dirty or self._sessions) or self.tree.zxid >= self._zxid_bound
 
     def _commit(self, *, is_all: bool = False) -> None:
-        """With ``is_all`` in one turn, too, for no change may be written in part."""
+        """With `is_all` in one turn, too, for no change may be written in part."""
         if is_all:
             self.tree.dirty = {**self.tree.dirty, **dict.fromkeys(self.tree.nodes)}
             self._sessions = {**self._sessions, **self._open_sessions}
@@ -670,8 +670,8 @@ class TreeCommits:
     # Close
 
     async def finish(self, seconds: float = CLOSE_SECONDS) -> None:
-        """Writes what differs if that is possible, and closes the file; waits for each of the two
-        ``seconds`` at most."""
+        """Write what differs if that is possible, and close the file; wait for each of the two
+        `seconds` at most."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._until_idle()
@@ -698,7 +698,7 @@ class TreeCommits:
             await asyncio.wait([self._call])  # whose callback may begin the next one
 
     def close(self) -> None:
-        """Waits for the commit in the worker thread and closes the file."""
+        """Wait for the commit in the worker thread and close the file."""
         self._closed = True
         self._worker.end()
         self._worker.join()

@@ -1,4 +1,4 @@
-"""JSON of znodes: all decoding errors are ``MalformedZnode`` with the path."""
+"""JSON of znodes: all decoding errors are `MalformedZnode` with the path."""
 
 import json
 from collections.abc import Mapping

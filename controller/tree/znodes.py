@@ -1,7 +1,7 @@
-"""The paths of Kafka 3.9's znode tree, and the data of the znodes; mirrors Kafka's ``ZkData``.
+"""The paths of Kafka 3.9's znode tree, and the data of the znodes; mirrors Kafka's `ZkData`.
 
 Encoders write the format of a 3.9 broker; decoders accept the formats of all brokers since 0.8,
-ignore unknown keys, and raise ``MalformedZnode`` with the path otherwise. All paths are here; the
+ignore unknown keys, and raise `MalformedZnode` with the path otherwise. All paths are here; the
 data of administrative requests, notifications and configurations is in znodes_admin.py, that of
 ACLs and delegation tokens in znodes_security.py.
 """
@@ -104,7 +104,7 @@ _UNRESERVED = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01
 
 
 def sanitize(name: str) -> str:
-    """A name in a path, URL-encoded; mirrors Kafka's ``Sanitizer``."""
+    """A name in a path, URL-encoded; mirrors Kafka's `Sanitizer`."""
     return "".join(chr(byte) if byte in _UNRESERVED else f"%{byte:02X}" for byte in name.encode())
 
 
@@ -149,7 +149,7 @@ def delete_topic_path(topic: str) -> str:
 
 
 def config_path(entity_path: str) -> str:
-    """``entity_path`` is type and sanitized name: ``topics/t``, ``users/u/clients/c``."""
+    """`entity_path` is type and sanitized name: `topics/t`, `users/u/clients/c`."""
     return f"{CONFIG}/{entity_path}"
 
 
@@ -241,9 +241,9 @@ def encode_broker(
 ) -> bytes:
     """Versions: 2 before 0.10, 4 (rack, listener map) before 2.7, 5 (features) since.
 
-    ``instance`` identifies the data directory of the broker. It shows whether a registration with
+    `instance` identifies the data directory of the broker. It shows whether a registration with
     the same id is from the same broker before its restart. Kafka ignores this key and that of
-    ``unclean_shutdown``.
+    `unclean_shutdown`.
     """
     plaintext = next((e for e in broker.endpoints if e.security_protocol == "PLAINTEXT"), None)
     payload: dict[str, object] = {}

@@ -133,7 +133,7 @@ def decode_config_change(path: str, data: bytes) -> str:
         return f"{payload.get('entity_type')}/{payload.get('entity_name')}"
     entity_path = payload.get("entity_path")
     if version != 2 or not isinstance(entity_path, str):
-        raise MalformedZnode(f"{path} is no configuration change: {data[:200]!r}")
+        raise MalformedZnode(f"{path} is not a configuration change: {data[:200]!r}")
     return entity_path
 
 
@@ -195,7 +195,7 @@ def encode_deleted_topics(
     deleted: Mapping[str, Sequence[str]] = NO_IDS,
     removed: Mapping[str, Sequence[str]] = NO_IDS,
 ) -> bytes:
-    """``deleted`` are the ids of topics that controllers have deleted; ``removed`` are those of
+    """`deleted` are the ids of topics that controllers have deleted; `removed` are those of
     topics whose znode was removed by something else."""
     payload: dict[str, object] = {"version": 1, "floor": floor, "leader_epochs": dict(epochs)}
     if deleted:
@@ -250,7 +250,7 @@ class ReplicaEpoch(NamedTuple):
 def encode_replica_epochs(
     broker_epoch: int, rows: Mapping[TopicPartition, ReplicaEpoch], *, is_older: bool = False
 ) -> bytes:
-    """``is_older``: the broker was registered in a newer state of the tree before."""
+    """`is_older`: the broker was registered in a newer state of the tree before."""
     topics: dict[str, dict[str, list[int]]] = {}
     for (topic, index), row in rows.items():
         topics.setdefault(topic, {})[str(index)] = [int(each) for each in row]

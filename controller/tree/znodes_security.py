@@ -1,9 +1,9 @@
 """Paths and payloads of ACLs and delegation tokens.
 
-ACLs of literal patterns are under ``/kafka-acl/TYPE/NAME``, those of prefixed patterns under
-``/kafka-acl-extended/prefixed/TYPE/NAME``; a change notification for each tree has the resource to
-read again. Types, operations and permissions have Kafka's names (``TransactionalId``,
-``DescribeConfigs``, ``Allow``).
+ACLs of literal patterns are under `/kafka-acl/TYPE/NAME`, those of prefixed patterns under
+`/kafka-acl-extended/prefixed/TYPE/NAME`; a change notification for each tree has the resource to
+read again. Types, operations and permissions have Kafka's names (`TransactionalId`,
+`DescribeConfigs`, `Allow`).
 """
 
 from collections.abc import Iterable

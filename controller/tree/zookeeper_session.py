@@ -5,8 +5,8 @@ never waits for them. This class adds to kazoo:
 
 * a deadline for each call. While disconnected, calls wait on the loop, not in kazoo's queue: a
   write that timed out is never sent later. Reads are retried after a lost connection; writes are
-  not, since they may have been applied: they raise ``ConnectionLost``;
-* a window of requests in flight (``MAX_IN_FLIGHT``) for pipelined reads and writes;
+  not, since they may have been applied: they raise `ConnectionLost`;
+* a window of requests in flight (`MAX_IN_FLIGHT`) for pipelined reads and writes;
 * persistent watches over reconnections and sessions (zookeeper_watches.py).
 """
 
@@ -77,15 +77,15 @@ class _Subscription:
 
 
 def split_connect(connect: str) -> tuple[str, str]:
-    """``h1:2181,h2:2181/kafka`` -> (``h1:2181,h2:2181``, ``/kafka``); the path may be empty."""
+    """`h1:2181,h2:2181/kafka` -> (`h1:2181,h2:2181`, `/kafka`); the path may be empty."""
     hosts, slash, path = connect.partition("/")
     chroot = f"/{path.strip('/')}" if slash and path.strip("/") else ""
     return hosts, chroot
 
 
 class ZooKeeperSession:
-    """``connect`` is zookeeper.connect: hosts and an optional chroot. ``credentials`` are (scheme,
-    text) pairs such as ("digest", "user:password"); ``sasl`` are kazoo's SASL options; ``tls``
+    """`connect` is zookeeper.connect: hosts and an optional chroot. `credentials` are (scheme,
+    text) pairs such as ("digest", "user:password"); `sasl` are kazoo's SASL options; `tls`
     returns a handler of kazoo that connects with TLS."""
 
     def __init__(
@@ -238,7 +238,7 @@ class ZooKeeperSession:
         """kazoo's connection thread ends on a response that it cannot decode."""
         if self._closing or self._client is None or self._loop is None:
             return
-        # Its threads are joined in a worker thread; only ``close`` waits for that.
+        # Its threads are joined in a worker thread; only `close` waits for that.
         self._ending = [each for each in self._ending if not each.done()]
         self._ending.append(self._loop.run_in_executor(None, _stop, self._client))
         client = self._client = self._make_client()
@@ -259,6 +259,10 @@ class ZooKeeperSession:
         return _Subscription(self._session_callbacks, callback)
 
     # Requests
+
+    def _deadline(self) -> float:
+        assert self._loop is not None
+        return self._loop.time() + self._call_timeout_ms / 1000
 
     async def _until(self, future: "asyncio.Future[T]", path: str, deadline: float) -> T:
         """The result of the future; ConnectionLost if the deadline passes first.
@@ -317,7 +321,7 @@ class ZooKeeperSession:
         self._in_flight += 1
 
     def submit(self, start: Callable[[], AsyncResult], done: Callable[[AsyncResult], None]) -> None:
-        """Starts a call of kazoo; ``done`` runs on the loop with its result, or with the error of
+        """Start a call of kazoo; `done` runs on the loop with its result, or with the error of
         a call that kazoo refuses to start."""
         loop = self._loop
         assert loop is not None
@@ -345,12 +349,12 @@ class ZooKeeperSession:
     async def request(
         self, path: str, start: Callable[[], AsyncResult], *, repeat: bool = False
     ) -> Any:
-        """A call with a deadline; ``repeat`` for reads, which are retried.
+        """A call with a deadline; `repeat` for reads, which are retried.
 
-        ``start`` takes the client from ``kazoo``: it may be another one since the call waits.
+        `start` takes the client from `kazoo`: it may be another one since the call waits.
         """
         assert self._loop is not None
-        deadline = self._loop.time() + self._call_timeout_ms / 1000
+        deadline = self._deadline()
         while True:
             await self._until_connected(path, deadline)
             await self._take_slot(path, deadline)
@@ -377,22 +381,27 @@ class ZooKeeperSession:
     async def pipeline(
         self, starts: Sequence[Callable[[], AsyncResult]], *, repeat: bool
     ) -> list[AsyncResult]:
-        """Many calls, within the window of requests in flight; results in order.
+        """Send many calls, within the window of requests in flight; return the results in order.
 
-        Raises ConnectionLost or SessionExpired if one of them failed with it.
+        The deadline is that of one call, and moves with each response: a batch may take longer than
+        a session timeout while ZooKeeper responds all the time. Raises ConnectionLost or
+        SessionExpired if one of the calls failed with it.
         """
         assert self._loop is not None
-        deadline = self._loop.time() + self._call_timeout_ms / 1000
         futures: list[asyncio.Future[AsyncResult]] = []
         connections: list[int] = []
         for start in starts:
-            await self._until_connected("", deadline)
-            await self._take_slot("", deadline)
+            await self._until_connected("", self._deadline())
+            await self._take_slot("", self._deadline())
             future: asyncio.Future[AsyncResult] = self._loop.create_future()
             futures.append(future)
             connections.append(self._connections)
             self.submit(start, _settler(future))
-        results = [await self._until(future, "", deadline) for future in futures]
+        # The responses come in the order of the calls.
+        results = [
+            future.result() if future.done() else await self._until(future, "", self._deadline())
+            for future in futures
+        ]
         again = [
             index for index, result in enumerate(results) if is_connection_loss(result.exception)
         ]
@@ -412,8 +421,7 @@ class ZooKeeperSession:
         self, watches: Sequence[tuple[str, WatchCallback]], *, on_children: bool
     ) -> list[WatchHandle]:
         assert self._loop is not None
-        deadline = self._loop.time() + self._call_timeout_ms / 1000
-        await self._until_connected("", deadline)
+        await self._until_connected("", self._deadline())
         standing: list[PersistentWatch] = []
         for path, callback in watches:
             watch = PersistentWatch(
@@ -430,7 +438,7 @@ class ZooKeeperSession:
             watch.rearm()
         try:
             for watch in standing:
-                await self._until(watch.armed(), watch.path, deadline)
+                await self._until(watch.armed(), watch.path, self._deadline())
         except BaseException:
             for watch in standing:
                 watch.cancel()

@@ -1,11 +1,12 @@
 """The znode tree in a ZooKeeper ensemble; the session is in zookeeper_session.py.
 
-With ``set_acl`` (zookeeper.set.acl) znodes get the ACLs of Kafka: all rights for the authenticated
+With `set_acl` (zookeeper.set.acl) znodes get the ACLs of Kafka: all rights for the authenticated
 creator, and read for all, except for secrets (creator only) and the znode of old consumers (open to
 all).
 """
 
 import logging
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -29,7 +30,6 @@ from ottla.controller.tree.store import (
     ancestors_of,
 )
 from ottla.controller.tree.zookeeper_errors import error_from
-from ottla.controller.tree.zookeeper_multi_read import NO_NODE, MultiRead
 from ottla.controller.tree.zookeeper_session import AsyncResult, ZooKeeperSession
 
 logger = logging.getLogger("ottla.zookeeper")
@@ -41,9 +41,9 @@ PUBLIC_PATH = "/consumers"
 
 
 class ZooKeeperStore:
-    """Implements ``ZnodeStore``. ``connect`` is zookeeper.connect: hosts and an optional chroot.
+    """Implements `ZnodeStore`. `connect` is zookeeper.connect: hosts and an optional chroot.
 
-    ``credentials`` are (scheme, text) pairs such as ("digest", "user:password"); ``sasl`` are
+    `credentials` are (scheme, text) pairs such as ("digest", "user:password"); `sasl` are
     kazoo's SASL options (mechanism, username, password, ...).
     """
 
@@ -84,7 +84,7 @@ class ZooKeeperStore:
             await self.make_root()
 
     async def make_root(self) -> None:
-        """Creates the chroot if it does not exist, as Kafka does; before any other call."""
+        """Create the chroot if it does not exist, as Kafka does; before any other call."""
         if self.session.chroot:
             await self._make_chroot()
 
@@ -331,3 +331,86 @@ def _multi_response(ops: Sequence[Op], results: list[Any]) -> list[OpResult] | S
         else:
             responses.append(None)
     return responses
+
+
+MULTI_READ = 22
+GET_DATA = 4
+NO_NODE = -101
+OK = 0
+
+_HEADER = struct.Struct(">iBi")  # type of the operation, last one, error
+_INT = struct.Struct(">i")
+_STAT = struct.Struct(">qqqqiiiqiiq")
+
+Node = tuple[bytes, Stat] | int
+"""Data and Stat, or the error code of that znode."""
+
+
+def read_stat(buffer: bytes, offset: int) -> Stat:
+    """Decode the 68 bytes of a Stat."""
+    (
+        czxid,
+        mzxid,
+        ctime_ms,
+        mtime_ms,
+        version,
+        cversion,
+        _aversion,
+        ephemeral_owner,
+        data_length,
+        children_count,
+        pzxid,
+    ) = _STAT.unpack_from(buffer, offset)
+    return Stat(
+        version=version,
+        czxid=czxid,
+        mzxid=mzxid,
+        ephemeral_owner=ephemeral_owner,
+        children_count=children_count,
+        cversion=cversion,
+        pzxid=pzxid,
+        ctime_ms=ctime_ms,
+        mtime_ms=mtime_ms,
+        data_length=data_length,
+    )
+
+
+class MultiRead:
+    """Reads the data of full paths (with the chroot)."""
+
+    type = MULTI_READ
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self.paths = paths
+
+    def serialize(self) -> bytearray:
+        out = bytearray()
+        for path in self.paths:
+            encoded = path.encode()
+            out += _HEADER.pack(GET_DATA, 0, -1)
+            out += _INT.pack(len(encoded))
+            out += encoded
+            out.append(0)  # no watch
+        out += _HEADER.pack(-1, 1, -1)
+        return out
+
+    @staticmethod
+    def deserialize(buffer: bytes, offset: int) -> list[Node]:
+        nodes: list[Node] = []
+        while True:
+            kind, done, _ = _HEADER.unpack_from(buffer, offset)
+            offset += _HEADER.size
+            if done:
+                return nodes
+            (number,) = _INT.unpack_from(buffer, offset)  # an error code, or the data's length
+            offset += _INT.size
+            if kind == -1:
+                nodes.append(number)
+                continue
+            data = bytes(buffer[offset : offset + max(number, 0)])
+            offset += max(number, 0)
+            nodes.append((data, read_stat(buffer, offset)))
+            offset += _STAT.size
+
+    def __repr__(self) -> str:
+        return f"MultiRead({len(self.paths)} paths)"

@@ -36,7 +36,7 @@ Seen = tuple[int, int] | None
 
 
 class PersistentWatch:
-    """``arm`` starts a call of kazoo and runs a callback on the loop with its result."""
+    """`arm` starts a call of kazoo and runs a callback on the loop with its result."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class PersistentWatch:
         self._forget(self)
 
     def rearm(self, event: WatchEvent | None = None) -> None:
-        """Sets the watch; then calls back with ``event``, or if it has changed since."""
+        """Set the watch; then call back with `event`, or if it has changed since."""
         if self._cancelled:
             return
         self._round += 1

@@ -1,4 +1,4 @@
-"""Numbers of ZooKeeper's client protocol, with the names of ``ZooDefs`` and ``KeeperException``."""
+"""Numbers of ZooKeeper's client protocol, with the names of `ZooDefs` and `KeeperException`."""
 
 from enum import IntEnum
 

@@ -1,22 +1,29 @@
 """One connection: frames, the first packet, four-letter words, and the requests of a session.
 
-``Connection`` is an asyncio protocol. Responses and watch events go through the server's outbox,
+`Connection` is an asyncio protocol. Responses and watch events go through the server's outbox,
 which keeps the order of all clients and sends nothing before what it shows is durable.
 """
+
+from __future__ import annotations
 
 import asyncio
 import logging
 import struct
-from typing import Protocol, cast
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
 
 from ottla.controller.tree.store import StoreError
+from ottla.controller.tree.tree_file import TreeCommits
 from ottla.controller.zookeeper_server import jute
-from ottla.controller.zookeeper_server.acl import digest
 from ottla.controller.zookeeper_server.codes import Code, OpCode, RequestError, Xid, code_of
 from ottla.controller.zookeeper_server.jute import MarshallingError, Reader
 from ottla.controller.zookeeper_server.requests import Client
-from ottla.controller.zookeeper_server.sessions import PASSWORD_BYTES, Session
+from ottla.controller.zookeeper_server.sessions import PASSWORD_BYTES, Session, digest
 from ottla.controller.zookeeper_server.watches import EventType
+
+if TYPE_CHECKING:
+    from ottla.controller.zookeeper_server.server import ZooKeeperServer
 
 MAX_FRAME_BYTES = 0xFFFFF
 """ZooKeeper's jute.maxbuffer; a longer request ends the connection, as there."""
@@ -29,41 +36,8 @@ _LENGTH = struct.Struct(">i")
 _LOGGER = logging.getLogger(__name__)
 
 
-class Server(Protocol):
-    """What a connection uses of its server."""
-
-    @property
-    def last_zxid(self) -> int: ...
-
-    def connection_opened(self, connection: "Connection") -> None: ...
-
-    def connection_closed(self, connection: "Connection") -> None: ...
-
-    def is_four_letter_word(self, first: bytes) -> bool: ...
-
-    def four_letter_word(self, connection: "Connection", word: bytes) -> None: ...
-
-    def open_session(self, connection: "Connection", timeout_ms: int) -> Session: ...
-
-    def resume_session(
-        self, connection: "Connection", session_id: int, password: bytes
-    ) -> Session | None: ...
-
-    def end_session(self, session: Session) -> None: ...
-
-    def touch(self, session: Session) -> None: ...
-
-    def process(self, client: Client, op_code: int, reader: Reader) -> bytes: ...
-
-    def send(self, connection: "Connection", data: bytes) -> None: ...
-
-    def close(self, connection: "Connection") -> None: ...
-
-    def flush(self) -> None: ...
-
-
 class Connection(asyncio.Protocol):
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: ZooKeeperServer) -> None:
         self._server = server
         self._received = bytearray()
         self.session: Session | None = None
@@ -134,7 +108,7 @@ class Connection(asyncio.Protocol):
         self._server.send(self, data)
 
     def close(self) -> None:
-        """Closes the connection after what is in the outbox; the session stays."""
+        """Close the connection after what is in the outbox; the session stays."""
         self.is_closing = True
         self._server.close(self)
 
@@ -222,3 +196,70 @@ class Connection(asyncio.Protocol):
                 "Closing connection of %s: authentication by %r failed", self.peer, scheme
             )
             self.close()
+
+
+Entry = tuple[Connection, bytes | None]
+"""None stands for the end of the connection."""
+
+
+class Outbox:
+    """`commits` None: the tree is in memory only, and nothing has to wait."""
+
+    def __init__(
+        self, commits: TreeCommits | None, on_failure: Callable[[Exception], None]
+    ) -> None:
+        self._commits = commits
+        self._on_failure = on_failure
+        # Bounded by the requests in the connections' receive buffers: while a response waits,
+        # at most one commit is running.
+        self._entries: list[Entry] = []
+        # By commit. The last group is also there between the end of its commit and its callback,
+        # when a read already needs no commit but must not overtake it.
+        self._waiting: deque[list[Entry]] = deque()
+
+    def add(self, connection: Connection, data: bytes | None) -> None:
+        self._entries.append((connection, data))
+
+    def flush(self) -> None:
+        """Send the entries, at once or after the commit that they wait for."""
+        if not self._entries:
+            return
+        entries, self._entries = self._entries, []
+        if self._commits is None:
+            _send(entries)
+            return
+        try:
+            barrier = self._commits.barrier()
+        except Exception as error:
+            self._on_failure(error)
+            return
+        if barrier is not None:
+            self._waiting.append(entries)
+            barrier.add_done_callback(self._committed)
+        elif self._waiting:
+            self._waiting[-1].extend(entries)
+        else:
+            _send(entries)
+
+    def _committed(self, barrier: asyncio.Future[None]) -> None:
+        entries = self._waiting.popleft()
+        error = None if barrier.cancelled() else barrier.exception()
+        if isinstance(error, Exception):
+            self._on_failure(error)
+        elif not barrier.cancelled():
+            _send(entries)
+
+
+def _send(entries: list[Entry]) -> None:
+    """One write for the entries of a connection that follow each other."""
+    parts: dict[Connection, list[bytes]] = {}
+    for connection, data in entries:
+        if data is not None:
+            parts.setdefault(connection, []).append(data)
+    for connection, texts in parts.items():
+        transport = connection.transport
+        if transport is not None and not transport.is_closing():
+            transport.write(b"".join(texts))
+    for connection, data in entries:
+        if data is None and connection.transport is not None:
+            connection.transport.close()

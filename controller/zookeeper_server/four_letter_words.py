@@ -1,40 +1,22 @@
 """ZooKeeper's four-letter words: a monitoring client sends one instead of a first packet."""
 
-from collections.abc import Callable, Collection
-from typing import Protocol
+from __future__ import annotations
 
-from ottla.controller.tree.embedded_tree import EmbeddedTree
-from ottla.controller.zookeeper_server.connection import Connection
-from ottla.controller.zookeeper_server.requests import Client
-from ottla.controller.zookeeper_server.sessions import Sessions
-from ottla.controller.zookeeper_server.watches import WatchTable
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.controller.zookeeper_server.server import ZooKeeperServer
 
 VERSION = "3.9.0-ottla"
 """Monitoring tools read the version up to the hyphen, and choose what they ask for by it."""
 
 
-class Status(Protocol):
-    """What the words show of a server."""
-
-    path: str | None
-    port: int
-    tick_time_ms: int
-    max_connections: int
-    received: int
-    sent: int
-    tree: EmbeddedTree
-    sessions: Sessions
-    watches: WatchTable[Client]
-
-    @property
-    def connections(self) -> Collection[Connection]: ...
-
-
-def ruok(server: Status) -> str:
+def ruok(server: ZooKeeperServer) -> str:
     return "imok"
 
 
-def srvr(server: Status) -> str:
+def srvr(server: ZooKeeperServer) -> str:
     return (
         f"Zookeeper version: {VERSION}, one development server, not highly available\n"
         "Latency min/avg/max: 0/0.0/0\n"
@@ -45,7 +27,7 @@ def srvr(server: Status) -> str:
     )
 
 
-def stat(server: Status) -> str:
+def stat(server: ZooKeeperServer) -> str:
     head, _, tail = srvr(server).partition("\n")
     clients = "".join(
         f" /{each.peer}[1](queued=0,recved={each.requests},sent={each.requests})\n"
@@ -54,7 +36,7 @@ def stat(server: Status) -> str:
     return f"{head}\nClients:\n{clients}\n{tail}"
 
 
-def cons(server: Status) -> str:
+def cons(server: ZooKeeperServer) -> str:
     lines: list[str] = []
     for connection in server.connections:
         session = connection.session
@@ -67,7 +49,7 @@ def cons(server: Status) -> str:
     return "".join(lines) + "\n"
 
 
-def dump(server: Status) -> str:
+def dump(server: ZooKeeperServer) -> str:
     lines = [f"Sessions with Ephemerals ({sum(map(bool, server.tree.sessions.values()))}):\n"]
     for session_id, paths in server.tree.sessions.items():
         if paths:
@@ -75,7 +57,7 @@ def dump(server: Status) -> str:
     return "".join(lines)
 
 
-def mntr(server: Status) -> str:
+def mntr(server: ZooKeeperServer) -> str:
     tree = server.tree
     values = {
         "version": VERSION,
@@ -95,7 +77,7 @@ def mntr(server: Status) -> str:
     return "".join(f"zk_{name}\t{value}\n" for name, value in values.items())
 
 
-def conf(server: Status) -> str:
+def conf(server: ZooKeeperServer) -> str:
     return (
         f"clientPort={server.port}\ndataDir={server.path or ''}\n"
         f"tickTime={server.tick_time_ms}\nmaxClientCnxns={server.max_connections}\n"
@@ -104,11 +86,11 @@ def conf(server: Status) -> str:
     )
 
 
-def envi(server: Status) -> str:
+def envi(server: ZooKeeperServer) -> str:
     return f"Environment:\nzookeeper.version={VERSION}\n"
 
 
-def wchs(server: Status) -> str:
+def wchs(server: ZooKeeperServer) -> str:
     paths = server.watches.paths()
     clients = {watcher for watchers in paths.values() for watcher in watchers}
     return (
@@ -117,18 +99,18 @@ def wchs(server: Status) -> str:
     )
 
 
-def wchp(server: Status) -> str:
+def wchp(server: ZooKeeperServer) -> str:
     return "".join(
         f"{path}\n" + "".join(f"\t0x{watcher.session_id:x}\n" for watcher in watchers)
         for path, watchers in server.watches.paths().items()
     )
 
 
-def isro(server: Status) -> str:
+def isro(server: ZooKeeperServer) -> str:
     return "rw"
 
 
-WORDS: dict[bytes, Callable[[Status], str]] = {
+WORDS: dict[bytes, Callable[[ZooKeeperServer], str]] = {
     word.__name__.encode(): word
     for word in (ruok, srvr, stat, cons, dump, mntr, conf, envi, wchs, wchp, isro)
 }

@@ -1,6 +1,6 @@
 """Jute, the encoding of ZooKeeper's client protocol: big-endian numbers, lengths before strings.
 
-``Reader`` raises ``MarshallingError`` for input that ends early or has an invalid length; it never
+`Reader` raises `MarshallingError` for input that ends early or has an invalid length; it never
 allocates by a length that the frame does not have.
 """
 
@@ -70,7 +70,7 @@ class Reader:
         )
 
     def _count(self, smallest_size: int) -> int:
-        """The number of entries of a vector; each takes at least ``smallest_size`` bytes."""
+        """The number of entries of a vector; each takes at least `smallest_size` bytes."""
         count = self.int32()
         if count > self.remaining // smallest_size:
             raise MarshallingError(f"a vector of {count} entries in {self.remaining} bytes")

@@ -1,5 +1,6 @@
 """Decodes the requests of a session and applies them to the tree, as ZooKeeper's processors do."""
 
+import re
 from collections.abc import Callable
 
 from ottla.controller.tree.embedded_tree import EmbeddedTree, Node
@@ -16,7 +17,6 @@ from ottla.controller.tree.store import (
     parent_of,
 )
 from ottla.controller.zookeeper_server import jute
-from ottla.controller.zookeeper_server.acl import OPEN, Identity, effective_acl, is_permitted
 from ottla.controller.zookeeper_server.codes import (
     Code,
     OpCode,
@@ -25,7 +25,7 @@ from ottla.controller.zookeeper_server.codes import (
     code_of,
 )
 from ottla.controller.zookeeper_server.jute import MarshallingError, Reader
-from ottla.controller.zookeeper_server.paths import check_path
+from ottla.controller.zookeeper_server.sessions import OPEN, Identity, effective_acl, is_permitted
 from ottla.controller.zookeeper_server.watches import EventType, WatchKind, WatchTable
 
 MAX_RESPONSE_BYTES = 64 << 20
@@ -37,7 +37,7 @@ SYSTEM_PATHS = ("/zookeeper", "/zookeeper/config", "/zookeeper/quota")
 class Client:
     """The session and the connection that a request comes from.
 
-    ``deliver`` sends a watch event to the client.
+    `deliver` sends a watch event to the client.
     """
 
     __slots__ = ("address", "deliver", "identities", "session_id")
@@ -56,7 +56,7 @@ class Client:
 
 
 class RequestProcessor:
-    """``process`` returns the body of the response, or raises RequestError, StoreError or
+    """`process` returns the body of the response, or raises RequestError, StoreError or
     MarshallingError. Each request is applied in one turn of the event loop."""
 
     def __init__(self, tree: EmbeddedTree, watches: WatchTable[Client]) -> None:
@@ -103,7 +103,7 @@ class RequestProcessor:
     # Access
 
     def _check_permission(self, session_id: int, op: Op) -> None:
-        """Runs before each operation of a change; a missing znode is an error of the operation."""
+        """Run before each operation of a change; a missing znode is an error of the operation."""
         client = self._client
         assert client is not None
         if isinstance(op, CreateOp):
@@ -340,7 +340,7 @@ class RequestProcessor:
     # Watches
 
     def _set_watches(self, client: Client, reader: Reader) -> bytes:
-        """Of a client that has reconnected: what changed since ``zxid`` is an event at once."""
+        """Of a client that has reconnected: what changed since `zxid` is an event at once."""
         zxid = reader.int64()
         data, exist, children = reader.strings(), reader.strings(), reader.strings()
         nodes = self._tree.nodes
@@ -419,3 +419,18 @@ def _failed_multi(failed: int, count: int, code: Code) -> bytes:
         parts += (jute.multi_header(OpCode.ERROR, False, result), jute.int32(result))
     parts.append(jute.multi_header(-1, True, -1))
     return b"".join(parts)
+
+
+# Control characters, and those that UTF-8 or the tools cannot show.
+_FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
+
+
+def check_path(path: str) -> None:
+    """Raise BAD_ARGUMENTS if the path is not absolute, ends with a slash or has an empty,
+    `.` or `..` part or a character that is not allowed."""
+    if path == "/":
+        return
+    if not path.startswith("/") or _FORBIDDEN.search(path):
+        raise RequestError(Code.BAD_ARGUMENTS)
+    if any(part in ("", ".", "..") for part in path[1:].split("/")):
+        raise RequestError(Code.BAD_ARGUMENTS)

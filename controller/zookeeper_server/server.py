@@ -11,10 +11,9 @@ import time
 from ottla.controller.tree.embedded_tree import EmbeddedTree, Node
 from ottla.controller.tree.store import parent_of
 from ottla.controller.tree.tree_file import TreeCommits, TreeFile
-from ottla.controller.zookeeper_server.connection import Connection
+from ottla.controller.zookeeper_server.connection import Connection, Outbox
 from ottla.controller.zookeeper_server.four_letter_words import WORDS
 from ottla.controller.zookeeper_server.jute import Reader
-from ottla.controller.zookeeper_server.outbox import Outbox
 from ottla.controller.zookeeper_server.requests import SYSTEM_PATHS, Client, RequestProcessor
 from ottla.controller.zookeeper_server.sessions import Session, Sessions
 from ottla.controller.zookeeper_server.watches import EventType, WatchTable
@@ -30,7 +29,7 @@ _LOGGER = logging.getLogger(__name__)
 class ZooKeeperServer:
     """A ZooKeeper for development and tests: one process, not highly available.
 
-    ``path`` is a znode file, also one of a broker that ran without ZooKeeper. ``synchronous`` is
+    `path` is a znode file, also one of a broker that ran without ZooKeeper. `synchronous` is
     SQLite's: with FULL a change survives a power failure, with NORMAL the end of the process.
     Raises StoreError if the file cannot be used, OSError if the port cannot.
     """
@@ -75,7 +74,7 @@ class ZooKeeperServer:
     # Start and stop
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        """Loads the file and listens; ``port`` is then the port that was bound."""
+        """Load the file and listen; `port` is then the port that was bound."""
         loop = asyncio.get_running_loop()
         self.failure = loop.create_future()
         if self.path is not None:
@@ -110,7 +109,7 @@ class ZooKeeperServer:
                 self.tree.dirty[path] = None
 
     async def stop(self) -> None:
-        """Closes all connections. Sessions stay in the file; their clients come back."""
+        """Close all connections. Sessions stay in the file; their clients come back."""
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
@@ -201,7 +200,7 @@ class ZooKeeperServer:
         self.sessions.touch(session)
 
     def end_session(self, session: Session) -> None:
-        """Deletes its ephemeral znodes and notifies their watchers."""
+        """Delete its ephemeral znodes and notify their watchers."""
         self.sessions.end(session)
         self.tree.end_session(session.session_id)
         if self._commits is not None:

@@ -1,6 +1,6 @@
 """The watches of all clients, with the rules of ZooKeeper's WatchManager.
 
-``getData`` and ``exists`` set a data watch, ``getChildren`` a child watch; both fire once. A
+`getData` and `exists` set a data watch, `getChildren` a child watch; both fire once. A
 persistent watch is both and stays; a recursive one also sees the data of all znodes below.
 
 ============  ====================================  =========================
@@ -39,7 +39,7 @@ Watcher = TypeVar("Watcher")
 
 
 class WatchTable(Generic[Watcher]):
-    """``deliver(watcher, event type, path)`` is called once per watcher and event."""
+    """`deliver(watcher, event type, path)` is called once per watcher and event."""
 
     def __init__(self, deliver: Callable[[Watcher, EventType, str], None]) -> None:
         self._deliver = deliver
@@ -92,7 +92,7 @@ class WatchTable(Generic[Watcher]):
         return {path: list(watchers) for path, watchers in sorted(found.items())}
 
     def publish(self, events: Sequence[tuple[str, str]]) -> None:
-        """Delivers the events of one change, in its order."""
+        """Deliver the events of one change, in its order."""
         for kind, path in events:
             if kind == CHANGED:
                 self._fire(EventType.NODE_DATA_CHANGED, path, (WatchKind.DATA,))

@@ -22,13 +22,14 @@ from ottla.protocol.client.errors import (
     ClientError,
     RequestTimedOutError,
 )
-from ottla.protocol.client.mechanism_factory import mechanism_factory
 from ottla.protocol.client.operations import ANY_VERSION, Versions
+from ottla.protocol.client.sasl import mechanism_factory
 from ottla.protocol.client.security import Security
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.message import Message
 from ottla.protocol.messages.produce import ProduceResponse
 from ottla.protocol.primitives import Buffer
+from ottla.protocol.steps import Turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,9 +51,6 @@ RECEIVE_BYTES = 65536
 # respond would take the threads of the whole process.
 PREPARING_THREADS = 2
 
-# A step decodes up to 64 elements: a turn takes 0.1 to 5 ms.
-DECODING_STEPS_PER_TURN = 64
-
 
 @cache
 def _preparing() -> ThreadPoolExecutor:
@@ -61,7 +59,7 @@ def _preparing() -> ThreadPoolExecutor:
 
 
 class _Wire(asyncio.BufferedProtocol):
-    """What the loop calls; hands everything to the connection it belongs to.
+    """The protocol that the loop calls; hands everything to its connection.
 
     The loop receives long responses where they stay; else it would copy them twice.
     """
@@ -101,7 +99,7 @@ class _Wire(asyncio.BufferedProtocol):
 
 
 class AsyncConnection:
-    """A connection to one broker. Requests may overlap: at most ``max_in_flight`` of them, sent and
+    """A connection to one broker. Requests may overlap: at most `max_in_flight` of them, sent and
     get their responses in the order of the calls."""
 
     def __init__(
@@ -193,9 +191,9 @@ class AsyncConnection:
         in_slices: bool = False,
     ) -> Message:
         """Send one request and wait for its response; a Produce with acks=0 gets an empty one at
-        once. With ``in_slices`` other tasks run while a long response is decoded.
+        once. With `in_slices` other tasks run while a long response is decoded.
 
-        ``version`` is used as it is, otherwise the best within ``versions``. Raises a ClientError;
+        `version` is used as it is, otherwise the best within `versions`. Raises a ClientError;
         the connection is closed when no response came in time, and other requests on it fail as
         well. Waiting for a slot, for the socket and for the response all count. A cancelled request
         closes the connection too if it was sent already: its response would be taken for another's.
@@ -231,11 +229,11 @@ class AsyncConnection:
         return decoded if isinstance(decoded, Message) else await self._decode(decoded)
 
     async def _decode(self, steps: "Decoding") -> Message:
+        turn = Turn()
         try:
             while True:
-                for _ in range(DECODING_STEPS_PER_TURN):
-                    next(steps)
-                await asyncio.sleep(0)
+                next(steps)
+                await turn.share()
         except StopIteration as end:
             return cast("Message", end.value)
         except ProtocolError as error:
@@ -244,7 +242,7 @@ class AsyncConnection:
             raise failure from error
 
     async def _wait_for_slot(self, message: Message, timeout_ms: int) -> None:
-        """Takes a slot when there is one and the socket takes more bytes; first come, first
+        """Take a slot when there is one and the socket takes more bytes; first come, first
         served."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):

@@ -55,7 +55,7 @@ class Begun(NamedTuple):
 class BlockingClient:
     """A client of a whole cluster: metadata and leaders kept, requests sent where they belong.
 
-    ``bootstrap`` is one or more "host:port" with commas between. Responses come back with whatever
+    `bootstrap` is one or more "host:port" with commas between. Responses come back with whatever
     error codes are in them; exceptions are ClientError (no response), KafkaError (the cluster
     has no broker for the request) and ProtocolError (the request does not fit into its version).
     """
@@ -105,7 +105,7 @@ class BlockingClient:
         allow_auto_topic_creation: bool = False,
         timeout_ms: int | None = None,
     ) -> MetadataResponse:
-        """Ask about ``topics`` (None for all, [] for the brokers only): each known broker once."""
+        """Ask about `topics` (None for all, [] for the brokers only): each known broker once."""
         deadline_ms = self._deadline(timeout_ms)
         return self._run(
             self._operations.metadata(
@@ -174,9 +174,9 @@ class BlockingClient:
         versions: Versions = ANY_VERSION,
         resend: bool | None = None,
     ) -> Message:
-        """Send to where ``route`` leads (None: any broker) and try again while that may help.
+        """Send to where `route` leads (None: any broker) and try again while that may help.
 
-        See ``operations.Operations.call`` for what is retried.
+        See `operations.Operations.call` for what is retried.
         """
         return self._run(
             self._operations.call(
@@ -192,20 +192,20 @@ class BlockingClient:
         timeout_ms: int | None = None,
         versions: Versions = ANY_VERSION,
     ) -> Message:
-        """Like ``call``, without retries: returns the first response, whatever its error codes."""
+        """Like `call`, without retries: returns the first response, whatever its error codes."""
         deadline_ms = self._deadline(timeout_ms)
         return self._run(
             self._operations.send_once(request, route or AnyBroker(), deadline_ms, versions)
         )
 
     def call_controller(self, request: Message, *, timeout_ms: int | None = None) -> Message:
-        """``call`` to the controller, wherever it is."""
+        """`call` to the controller, wherever it is."""
         return self.call(request, Controller(), timeout_ms=timeout_ms)
 
     def call_leader(
         self, partition: TopicPartition, request: Message, *, timeout_ms: int | None = None
     ) -> Message:
-        """``call`` to the leader of a partition."""
+        """`call` to the leader of a partition."""
         return self.call(request, LeaderOf(partition), timeout_ms=timeout_ms)
 
     def call_coordinator(
@@ -216,7 +216,7 @@ class BlockingClient:
         key_type: int = GROUP,
         timeout_ms: int | None = None,
     ) -> Message:
-        """``call`` to the coordinator of a group, or of a transactional id with that key type."""
+        """`call` to the coordinator of a group, or of a transactional id with that key type."""
         return self.call(request, CoordinatorOf(key, key_type), timeout_ms=timeout_ms)
 
     def api_versions(self, node_id: int | None = None) -> dict[int, tuple[int, int]]:

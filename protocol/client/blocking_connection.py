@@ -13,8 +13,8 @@ from ottla.protocol.client.errors import (
     ClientError,
     RequestTimedOutError,
 )
-from ottla.protocol.client.mechanism_factory import mechanism_factory
 from ottla.protocol.client.operations import ANY_VERSION, Versions
+from ottla.protocol.client.sasl import mechanism_factory
 from ottla.protocol.client.security import Security
 from ottla.protocol.message import Message
 
@@ -29,7 +29,7 @@ def monotonic_ms() -> int:
 
 
 def create_ssl_context(security: Security) -> "ssl.SSLContext":
-    """The TLS context for ``security``; raises AuthenticationError when a file cannot be used."""
+    """The TLS context for `security`; raises AuthenticationError when a file cannot be used."""
     import ssl  # here: a tenth of a client's start that most clients do not need
 
     try:

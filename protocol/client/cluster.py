@@ -1,7 +1,7 @@
-"""What a client knows about the cluster: brokers, leaders, controller and coordinators.
+"""A client's view of the cluster: brokers, leaders, controller and coordinators.
 
 Filled from responses, never by itself; an entry found to be stale is removed and requested again.
-Memory is bounded by ``MAX_CACHED_TOPICS``.
+Memory is bounded by `MAX_CACHED_TOPICS`.
 """
 
 from collections.abc import Iterable
@@ -35,7 +35,7 @@ class Leader(NamedTuple):
 
 
 def parse_bootstrap(bootstrap: str | Iterable[str]) -> list[Address]:
-    """The addresses of ``bootstrap.servers``: "host:port" entries, separated by commas.
+    """The addresses of `bootstrap.servers`: "host:port" entries, separated by commas.
 
     A listener name in front ("PLAINTEXT://") is skipped, a missing port is 9092. Raises
     ValueError.

@@ -1,7 +1,7 @@
 """A client's connection to one broker, without a socket: bytes in, responses and bytes out.
 
-``start`` requests the broker's API versions, then comes SASL if it is configured. ``is_ready``
-turns true when requests may be sent. A shell connects, sends what ``take_output`` returns, feeds
+`start` requests the broker's API versions, then comes SASL if it is configured. `is_ready`
+turns true when requests may be sent. A shell connects, sends what `take_output` returns, feeds
 what it receives, and closes when a method raises: the connection is of no more use after that.
 
 Times are milliseconds of any clock that only goes forward; nothing here reads one.
@@ -31,7 +31,7 @@ from ottla.protocol.primitives import Buffer
 from ottla.protocol.registry import API, ApiKey, api_name
 
 if TYPE_CHECKING:
-    from ottla.protocol.client.authentication import Authentication
+    from ottla.protocol.client.sasl import Authentication
 
 SOFTWARE_NAME = "ottla"
 SOFTWARE_VERSION = __version__
@@ -75,7 +75,7 @@ Decoding = Generator[int, None, Message]
 
 
 class ClientConnection:
-    """The state machine. ``broker`` is how errors call the other side, "host:port"."""
+    """The state machine. `broker` is how errors call the other side, "host:port"."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class ClientConnection:
         self.client_id = client_id
         self.state = State.NEW
         self.versions: dict[int, tuple[int, int]] = {}
-        """What the broker offers: lowest and highest version by API key."""
+        """The broker's lowest and highest version by API key."""
         self.session_lifetime_ms = 0
         """After how long the broker wants us to authenticate again (KIP-368), 0 for never."""
         self._mechanism = mechanism
@@ -169,7 +169,7 @@ class ClientConnection:
     ) -> int | None:
         """Queue a request; its correlation id, or None if there will be no response (acks=0).
 
-        ``version`` is used as it is; otherwise the best one is chosen. With ``in_steps`` a long
+        `version` is used as it is; otherwise the best one is chosen. With `in_steps` a long
         response is a `Decoding`, which may raise ProtocolError. Raises UnsupportedApiError,
         and ProtocolError when the message cannot be put into that version; both leave the
         connection as it was.
@@ -218,7 +218,7 @@ class ClientConnection:
         return self._splitter.room
 
     def received(self, count: int) -> list[ClientResponse]:
-        """As `feed`, for so many bytes that were written to `room`."""
+        """As `feed`, for `count` bytes that were written to `room`."""
         if self.state is State.CLOSED:
             return []
         self._splitter.received(count)
@@ -269,7 +269,7 @@ class ClientConnection:
         )
 
     def next_deadline_ms(self) -> int | None:
-        """When ``check_deadline`` should be called at the latest; None if nothing is awaited."""
+        """When `check_deadline` should be called at the latest; None if nothing is awaited."""
         if self.state is State.READY:
             return min((pending.deadline_ms for pending in self._pending), default=None)
         return None if self.state in (State.NEW, State.CLOSED) else self._setup_deadline_ms
@@ -374,7 +374,7 @@ class ClientConnection:
         if self._mechanism is None:
             self.state = State.READY
             return
-        from ottla.protocol.client.authentication import Authentication
+        from ottla.protocol.client.sasl import Authentication
 
         self._authentication = Authentication(self.broker, self._mechanism)
         self.state = State.AUTHENTICATING

@@ -5,9 +5,9 @@ Every message names the broker, the API of the request, and what to do about it.
 
 
 class ClientError(Exception):
-    """Base class. ``broker`` is "host:port" as connected to, "" where none is to blame.
+    """Base class. `broker` is "host:port" as connected to, "" where none is to blame.
 
-    ``sent`` is whether the request may have reached the broker: if not, sending it again, also
+    `sent` is whether the request may have reached the broker: if not, sending it again, also
     elsewhere, cannot do anything twice.
     """
 

@@ -1,6 +1,6 @@
 """How a client reaches the right broker: routes, retries and deadlines, without doing any I/O.
 
-An operation is a generator. It yields a ``Send`` or a ``Sleep``; the shell does that and sends the
+An operation is a generator. It yields a `Send` or a `Sleep`; the shell does that and sends the
 response back in, or throws the ClientError it ended with. So the blocking and the asyncio client
 behave the same, and tests need neither sockets nor time.
 """
@@ -185,7 +185,7 @@ def retriable_code(response: Message) -> int | None:
 class Operations:
     """The operations of one client over its picture of the cluster.
 
-    ``now_ms`` is a clock that only goes forward; ``jitter`` gives numbers from 0 to 1.
+    `now_ms` is a clock that only goes forward; `jitter` gives numbers from 0 to 1.
     """
 
     def __init__(
@@ -243,7 +243,7 @@ class Operations:
         """Send, and send again while that may help, until the deadline.
 
         Retried are: brokers that cannot be reached; responses whose error codes are all
-        retriable, after a new lookup of the broker; and, with ``resend``, requests that may have
+        retriable, after a new lookup of the broker; and, with `resend`, requests that may have
         been carried out without a response (the default for all but Produce, which could write
         twice). When time is up the last response is returned with its codes, or the last error
         raised.
@@ -290,7 +290,7 @@ class Operations:
         *,
         allow_auto_topic_creation: bool = False,
     ) -> Operation[MetadataResponse]:
-        """Request the metadata of ``topics`` (None for all, [] for none) and keep the response."""
+        """Request the metadata of `topics` (None for all, [] for none) and keep the response."""
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(
             topics=wanted, allow_auto_topic_creation=allow_auto_topic_creation

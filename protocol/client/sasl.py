@@ -1,11 +1,22 @@
 """The client's side of SASL PLAIN (RFC 4616), SCRAM (RFC 5802) and OAUTHBEARER (RFC 7628), as steps
 without any I/O.
 
-Send ``first()``, then hand every challenge of the broker to ``step`` and send what it returns,
-until ``done``.
+Send `first()`, then hand every challenge of the broker to `step` and send what it returns,
+until `done`.
 """
 
+from collections.abc import Callable
+from typing import Protocol
+
 from ottla.protocol.client.errors import AuthenticationError
+from ottla.protocol.client.security import Security
+from ottla.protocol.errors import ErrorCode, error_name
+from ottla.protocol.message import Message
+from ottla.protocol.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
+from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 # RFC 5802 requires 4096 at least; more than this would let a broker make us compute for minutes.
 _MAX_ITERATIONS = 1_000_000
@@ -23,9 +34,9 @@ class SaslMechanism:
         self.done = False
 
     def prepare(self) -> None:
-        """What takes time, such as a ticket from a server; before the connection is opened.
+        """Do what takes time, such as getting a ticket, before the connection is opened.
 
-        Raises AuthenticationError. ``first`` does it when it was not called.
+        Raises AuthenticationError. `first` does it when it was not called.
         """
 
     def first(self) -> bytes:
@@ -151,7 +162,7 @@ class ScramMechanism(SaslMechanism):
         salt = self._decoded(attributes, "s")
         iterations = attributes.get("i", "")
         if not iterations.isascii() or not iterations.isdigit() or len(iterations) > 7:
-            raise AuthenticationError(f"{self.name} failed: the iteration count is no number")
+            raise AuthenticationError(f"{self.name} failed: the iteration count is not a number")
         rounds = int(iterations)
         if not _MIN_ITERATIONS <= rounds <= _MAX_ITERATIONS:
             raise AuthenticationError(
@@ -172,3 +183,148 @@ class ScramMechanism(SaslMechanism):
         import hmac
 
         return hmac.digest(key, message, self._hash)
+
+
+class SecurityContext(Protocol):
+    """A context of the GSS-API. All of it raises AuthenticationError."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether both sides know each other."""
+
+    @property
+    def initiator(self) -> str:
+        """The principal of the client, when complete."""
+
+    def step(self, token: bytes | None) -> bytes:
+        """The next token, which may be empty; the first call of a client has None. May block: it
+        asks the KDC for a ticket."""
+
+    def wrap(self, data: bytes) -> bytes:
+        """Protect the integrity of a message."""
+
+    def unwrap(self, data: bytes) -> bytes:
+        """Check the integrity of a message."""
+
+
+NewContext = Callable[[str], SecurityContext]
+"""Makes the context for a host. May block."""
+
+
+#: The security layer "none", and no size for messages that no layer wraps.
+NO_LAYER = b"\x01\x00\x00\x00"
+
+
+class GssapiMechanism(SaslMechanism):
+    """Kerberos, with the ticket of the client for the service of the broker."""
+
+    name = "GSSAPI"
+    blocks = True
+
+    def __init__(self, new_context: NewContext, host: str) -> None:
+        super().__init__()
+        self._new_context = new_context
+        self._host = host
+        self._context: SecurityContext | None = None
+        self._first = b""
+        self.has_chosen = False
+        """Whether the last token was made."""
+
+    def prepare(self) -> None:
+        """Get the ticket; blocks."""
+        if self._context is None:
+            context = self._new_context(self._host)
+            self._first = context.step(None)
+            self._context = context
+
+    def first(self) -> bytes:
+        self.prepare()
+        return self._first
+
+    def step(self, challenge: bytes) -> bytes | None:
+        context = self._context
+        assert context is not None
+        if self.has_chosen:
+            self.done = True
+            return None
+        if not context.complete:
+            return context.step(challenge)
+        offer = context.unwrap(challenge)
+        if len(offer) != len(NO_LAYER) or not offer[0] & NO_LAYER[0]:
+            raise AuthenticationError(
+                "GSSAPI failed: the broker requires a security layer, and there is none here"
+            )
+        self.has_chosen = True
+        return context.wrap(NO_LAYER + context.initiator.encode())
+
+
+def mechanism_factory(
+    security: Security | None, host: str = ""
+) -> Callable[[], SaslMechanism] | None:
+    """Return a factory of exchanges for connections to `host`, or None without SASL."""
+    if security is None or not security.uses_sasl:
+        return None
+    name, username, password = security.mechanism, security.username, security.password
+    assert name is not None
+    if name == BearerMechanism.name:
+        token, extensions = security.token, security.extensions
+        assert token is not None
+        return lambda: BearerMechanism(token(), extensions)
+    if security.new_context is not None:
+        new_context = security.new_context
+        return lambda: GssapiMechanism(new_context, host)
+    assert username is not None
+    assert password is not None
+    if name == "PLAIN":
+        return lambda: PlainMechanism(username, password)
+    return lambda: ScramMechanism(name, username, password)
+
+
+class Authentication:
+    """One exchange with the broker called `broker` in errors."""
+
+    def __init__(self, broker: str, mechanism: SaslMechanism) -> None:
+        self.session_lifetime_ms = 0
+        """After how long the broker wants us to authenticate again (KIP-368), 0 for never."""
+        self._broker = broker
+        self._mechanism = mechanism
+
+    def first(self) -> Message:
+        """SaslHandshake, of version 1 at least: later tokens go in SaslAuthenticate."""
+        return SaslHandshakeRequest(mechanism=self._mechanism.name)
+
+    def on_response(self, response: Message) -> Message | None:
+        """The next request, None at the end. Raises AuthenticationError."""
+        if isinstance(response, SaslHandshakeResponse):
+            return self._on_handshake(response)
+        assert isinstance(response, SaslAuthenticateResponse)
+        return self._on_authenticate(response)
+
+    def _on_handshake(self, response: SaslHandshakeResponse) -> Message:
+        if response.error_code != ErrorCode.NONE:
+            offered = ", ".join(response.mechanisms) or "none"
+            raise self._refused(
+                f"broker {self._broker} does not take sasl.mechanism={self._mechanism.name} "
+                f"({error_name(response.error_code)}); it offers: {offered}"
+            )
+        return SaslAuthenticateRequest(auth_bytes=self._mechanism.first())
+
+    def _on_authenticate(self, response: SaslAuthenticateResponse) -> Message | None:
+        if response.error_code != ErrorCode.NONE:
+            words = response.error_message or error_name(response.error_code)
+            raise self._refused(
+                f"broker {self._broker} refused to authenticate us by {self._mechanism.name}: "
+                f"{words}"
+            )
+        try:
+            token = self._mechanism.step(response.auth_bytes)
+        except AuthenticationError as error:
+            raise self._refused(f"broker {self._broker}: {error}") from None
+        if token is not None:
+            return SaslAuthenticateRequest(auth_bytes=token)
+        assert self._mechanism.done
+        self.session_lifetime_ms = response.session_lifetime_ms
+        return None
+
+    def _refused(self, words: str) -> AuthenticationError:
+        return AuthenticationError(words, broker=self._broker)

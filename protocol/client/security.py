@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ottla.protocol.client.security_context import NewContext
+    from ottla.protocol.client.sasl import NewContext
 
 PLAINTEXT = "PLAINTEXT"
 SSL = "SSL"
@@ -25,11 +25,11 @@ _FILE_SETTINGS = {
 
 
 class Security:
-    """``protocol`` as Kafka's ``security.protocol``; files are PEM.
+    """`protocol` as Kafka's `security.protocol`; files are PEM.
 
-    OAUTHBEARER takes a ``token`` instead of user name and password: it is called before each
-    connection is opened, may block, and raises AuthenticationError. ``extensions`` go with it.
-    GSSAPI takes ``new_context``, which makes the security context for a host.
+    OAUTHBEARER takes a `token` instead of user name and password: it is called before each
+    connection is opened, may block, and raises AuthenticationError. `extensions` go with it.
+    GSSAPI takes `new_context`, which makes the security context for a host.
 
     Raises ValueError for settings that cannot work together.
     """
@@ -109,8 +109,8 @@ class Security:
     def from_properties(cls, properties: Mapping[str, str]) -> "Security":
         """From a client's settings with Kafka's names; others are ignored.
 
-        User and password come from ``sasl.jaas.config`` as Java's clients have it, or from
-        ``sasl.username`` and ``sasl.password`` as librdkafka's do.
+        User and password come from `sasl.jaas.config` as Java's clients have it, or from
+        `sasl.username` and `sasl.password` as librdkafka's do.
         """
         username = properties.get("sasl.username")
         password = properties.get("sasl.password")

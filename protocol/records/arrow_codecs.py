@@ -1,7 +1,7 @@
 """Kafka's codecs by pyarrow, for Python processes that have neither cramjam nor lz4.
 
 This is what a Python worker of Spark brings along. The functions here compress and decompress;
-framings, bounds and error texts are the business of ``ottla.protocol.records.compression``.
+framings, bounds and error texts are the business of `ottla.protocol.records.compression`.
 pyarrow raises OSError or ValueError for damaged data.
 """
 
@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from ottla.protocol.records.crc32c import Buffer
-from ottla.protocol.records.lz4_blocks import frame_of_blocks
+from ottla.protocol.records.frames import frame_of_blocks
 
 _LZ4_LEVEL_MIN, _LZ4_LEVEL_MAX = 1, 12  # what pyarrow takes; levels below 3 are all the fast one
 
@@ -28,7 +28,7 @@ def compress_snappy_block(data: Buffer) -> bytes:
 
 
 def decompress_snappy_block(block: Buffer, size: int) -> bytes:
-    """The content of one raw block; ``size`` is the size that stands at its beginning."""
+    """The content of one raw block; `size` is the size that stands at its beginning."""
     found: bytes = pa.Codec("snappy").decompress(block, decompressed_size=size, asbytes=True)
     return found
 
@@ -57,6 +57,6 @@ def compress_zstd(data: Buffer, level: int) -> bytes:
 def open_stream(codec: str, data: Buffer) -> Any:
     """A stream over the content of one or more frames of lz4 or zstd.
 
-    ``read(n)`` decompresses no more than it returns and a constant; it returns b"" at the end.
+    `read(n)` decompresses no more than it returns and a constant; it returns b"" at the end.
     """
     return pa.CompressedInputStream(pa.BufferReader(data), codec)

@@ -7,11 +7,10 @@ A batch is 61 bytes of header and then the records, compressed or not::
     max_timestamp int64 | producer_id int64 | producer_epoch int16 | base_sequence int32 |
     record_count int32
 
-The CRC covers everything from ``attributes`` to the end, so base offset, length and leader epoch
+The CRC covers everything from `attributes` to the end, so base offset, length and leader epoch
 can be rewritten by a broker without touching it. Nothing here copies or reads the records.
 """
 
-from collections.abc import Iterator
 from functools import partial
 from struct import Struct
 from typing import NamedTuple
@@ -23,18 +22,11 @@ HEADER = Struct(">qiibIhiqqqhii")
 BATCH_OVERHEAD = 61
 LOG_OVERHEAD = 12  # base offset and length, in front of what the length counts, in every magic
 
-LENGTH_POSITION = 8
 LEADER_EPOCH_POSITION = 12
 MAGIC_POSITION = 16
 CRC_POSITION = 17
 ATTRIBUTES_POSITION = 21
-LAST_OFFSET_DELTA_POSITION = 23
-BASE_TIMESTAMP_POSITION = 27
 MAX_TIMESTAMP_POSITION = 35
-PRODUCER_ID_POSITION = 43
-PRODUCER_EPOCH_POSITION = 51
-BASE_SEQUENCE_POSITION = 53
-RECORD_COUNT_POSITION = 57
 
 CODEC_MASK = 0x07
 TIMESTAMP_TYPE_MASK = 0x08
@@ -130,20 +122,20 @@ _as_header = partial(tuple.__new__, BatchHeader)
 
 
 def increment_sequence(sequence: int, increment: int) -> int:
-    """The sequence number ``increment`` records later."""
+    """The sequence number `increment` records later."""
     return (sequence + increment) & MAX_SEQUENCE
 
 
 def decrement_sequence(sequence: int, decrement: int) -> int:
-    """The sequence number ``decrement`` records earlier."""
+    """The sequence number `decrement` records earlier."""
     return (sequence - decrement) & MAX_SEQUENCE
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at ``position``; only these 61 bytes need to be in the buffer.
+    """The header at `position`; only these 61 bytes need to be in the buffer.
 
     Raises CorruptRecordError when they are not, when the magic is not 2, or when the length is
-    smaller than a header. Says nothing about the CRC: see ``check_crc``.
+    smaller than a header. Says nothing about the CRC: see `check_crc`.
     """
     if position < 0 or len(buffer) - position < BATCH_OVERHEAD:
         raise CorruptRecordError(
@@ -164,7 +156,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def read_size(buffer: Buffer, position: int = 0) -> int:
-    """The whole size in bytes of the batch or message at ``position``, of any magic.
+    """The whole size in bytes of the batch or message at `position`, of any magic.
 
     Needs the first 12 bytes. The size may reach beyond the buffer.
     """
@@ -179,7 +171,7 @@ def read_size(buffer: Buffer, position: int = 0) -> int:
 
 
 def read_magic(buffer: Buffer, position: int = 0) -> int:
-    """The magic of the batch or message at ``position``: the byte is at the same place in all."""
+    """The magic of the batch or message at `position`: the byte is at the same place in all."""
     if position < 0 or len(buffer) - position <= MAGIC_POSITION:
         raise CorruptRecordError(f"no room for a magic byte in the entry at position {position}")
     return buffer[position + MAGIC_POSITION]
@@ -198,29 +190,6 @@ def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
         raise CorruptRecordError(
             f"record batch at position {position} (base offset {header.base_offset}) is corrupt: "
             f"stored CRC {header.crc:#010x}, computed {computed:#010x}"
-        )
-
-
-def iterate_batches(
-    buffer: Buffer, position: int = 0, *, allow_partial: bool = True
-) -> Iterator[tuple[int, BatchHeader]]:
-    """Every whole batch of magic 2 with its position; CRCs are left to the caller.
-
-    Bytes of a batch cut off at the end are skipped, as Kafka's clients do with fetched data,
-    or raise CorruptRecordError with ``allow_partial=False``. ``reader.iterate_entries`` takes any
-    magic.
-    """
-    size = len(buffer)
-    while size - position >= BATCH_OVERHEAD:
-        header = read_header(buffer, position)
-        end = position + header.batch_length + LOG_OVERHEAD
-        if end > size:
-            break
-        yield position, header
-        position = end
-    if position != size and not allow_partial:
-        raise CorruptRecordError(
-            f"{size - position} bytes after the last whole record batch, at position {position}"
         )
 
 
@@ -253,8 +222,3 @@ def patch_max_timestamp(
     _INT64.pack_into(buffer, position + MAX_TIMESTAMP_POSITION, max_timestamp)
     crc = crc32c(memoryview(buffer)[position + ATTRIBUTES_POSITION : end])
     _UINT32.pack_into(buffer, position + CRC_POSITION, crc)
-
-
-def patch_log_append_time(buffer: bytearray | memoryview, position: int, now_ms: int) -> None:
-    """Stamp the batch with the time of its append (``message.timestamp.type=LogAppendTime``)."""
-    patch_max_timestamp(buffer, position, LOG_APPEND_TIME, now_ms)

@@ -24,7 +24,7 @@ from ottla.protocol.records.batch import (
 from ottla.protocol.records.compression import NONE, compress
 from ottla.protocol.records.crc32c import crc32c
 from ottla.protocol.records.record import Headers, NewRecord, Record
-from ottla.protocol.records.varint import encode_varint, varint_size, wrap_int64
+from ottla.protocol.records.varint import encode_varint, wrap_int64
 
 # Numbers of up to two bytes, remembered as they come: most deltas and lengths are among them.
 _KNOWN: dict[int, bytes] = {}
@@ -82,25 +82,6 @@ def encode_headers(headers: Headers) -> bytes:
     return b"".join(parts)
 
 
-def record_size(
-    offset_delta: int,
-    timestamp_delta: int,
-    key: bytes | None,
-    value: bytes | None,
-    headers: Headers | None,
-) -> int:
-    """The bytes ``encode_record`` appends, without doing it."""
-    size = 1 + varint_size(wrap_int64(timestamp_delta)) + varint_size(offset_delta)
-    for field in (key, value):
-        size += 1 if field is None else varint_size(len(field)) + len(field)
-    size += varint_size(len(headers or ()))
-    for name, header_value in headers or ():
-        name_bytes = len(name.encode())
-        size += varint_size(name_bytes) + name_bytes
-        size += 1 if header_value is None else varint_size(len(header_value)) + len(header_value)
-    return varint_size(size) + size
-
-
 def assemble_batch(
     payload: bytes | bytearray,
     *,
@@ -115,7 +96,7 @@ def assemble_batch(
     base_sequence: int = NO_SEQUENCE,
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytes:
-    """A batch around records that are encoded, and compressed as set in ``attributes``, already."""
+    """A batch around records that are encoded, and compressed as set in `attributes`, already."""
     out = bytearray(BATCH_OVERHEAD)
     HEADER.pack_into(
         out,
@@ -155,9 +136,9 @@ def build_batch(
     timestamp_type: int = 0,
     log_append_time: int = NO_TIMESTAMP,
 ) -> bytes:
-    """One batch of ``(timestamp_ms, key, value, headers)`` records with consecutive offsets.
+    """One batch of `(timestamp_ms, key, value, headers)` records with consecutive offsets.
 
-    With ``timestamp_type=LOG_APPEND_TIME`` every reader sees ``log_append_time`` instead of the
+    With `timestamp_type=LOG_APPEND_TIME` every reader sees `log_append_time` instead of the
     records' own timestamps. Raises ValueError when there are no records.
     """
     payload = bytearray()
@@ -203,11 +184,11 @@ def rebuild_batch(
     level: int | None = None,
     delete_horizon_ms: int | None = None,
 ) -> bytes:
-    """The batch of ``header`` with only ``records`` left in it, as compaction writes it.
+    """The batch of `header` with only `records` left in it, as compaction writes it.
 
     Offsets stay as they are, and so do base offset, last offset, producer fields, leader epoch and
-    flags, so that sequence numbers can still be derived; ``records`` may be empty. ``codec``
-    defaults to the batch's own; without records there is none. ``delete_horizon_ms`` is stored in
+    flags, so that sequence numbers can still be derived; `records` may be empty. `codec`
+    defaults to the batch's own; without records there is none. `delete_horizon_ms` is stored in
     place of the base timestamp, as KIP-534 does; None keeps the one the batch has.
     """
     attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON_MASK)

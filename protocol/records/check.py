@@ -3,15 +3,25 @@
 A record whose lengths do not fit, or a batch with fewer records than it claims, stops every
 consumer that reads it. So each length is followed, and nothing is made of what is found but the
 newest timestamp: the header of a batch has it too, but some producers leave it out there. The
-layout of a record is described in `ottla.protocol.records.section`.
+layout of a record is described in `ottla.protocol.records.record_loop`.
 
 Records of one length are checked together, a column at a time: a slice with that length as its step
 has the same byte of each record.
 """
 
+from typing import NamedTuple
+
 from ottla.protocol.records.errors import InvalidRecordError
-from ottla.protocol.records.section import MIN_RECORD_BYTES, check_count, read_headers
-from ottla.protocol.records.varint import read_varint, read_varlong
+from ottla.protocol.records.record_loop import (
+    MIN_RECORD_BYTES,
+    READ,
+    SKIP,
+    append_signed,
+    check_count,
+    compile_record_loop,
+    read_number,
+    read_timestamp,
+)
 
 #: Fewer records than this are not worth a look at their columns.
 LEAST_RUN = 8
@@ -32,8 +42,50 @@ _OFFSETS_LOW = bytes((number << 1) & 0x7F | 0x80 for number in range(_THREE_BYTE
 _OFFSETS_HIGH = bytes(number >> 6 for number in range(_THREE_BYTES))
 
 
-def check_records(data: bytes, start: int, end: int, count: int) -> int:  # noqa: PLR0912, PLR0915
-    """Raise InvalidRecordError unless ``count`` records fill ``data[start:end]`` exactly, and their
+class Walk(NamedTuple):
+    """The result of `walk_records`."""
+
+    timestamp_deltas: list[int]
+    keyless: list[int]  # the records, by index, whose key is null
+    is_in_order: bool  # offset deltas count up from 0
+
+
+#: `(data, position, end, first, count, newest=-2)`: `check_records` without its columns, for few
+#: records, also of a bytearray or memoryview that goes on behind `end`.
+check_each_record = compile_record_loop(
+    parameters=", newest=-2",
+    timestamp=read_timestamp(
+        "if number > newest and not number & 1:\n    newest = number",
+        "newest = max(newest, number + number)",
+    ),
+    offset=read_number("""\
+if number != doubled:
+    raise InvalidRecordError("its offset does not follow that of the record before")
+"""),
+    key=SKIP,
+    null_key="position += 1",
+    value=SKIP,
+    result="newest >> 1",
+)
+_walk = compile_record_loop(
+    setup="timestamp_deltas, keyless, is_in_order = [], [], True",
+    timestamp=append_signed("timestamp_deltas.append", "read_varlong"),
+    offset=read_number("if number != doubled:\n    is_in_order = False\n"),
+    key=READ,
+    after_key="""\
+if number & 1:
+    keyless.append(doubled >> 1)
+else:
+    position += number >> 1
+""",
+    value=SKIP,
+    result="Walk(timestamp_deltas, keyless, is_in_order)",
+    Walk=Walk,
+)
+
+
+def check_records(data: bytes, start: int, end: int, count: int) -> int:
+    """Raise InvalidRecordError unless `count` records fill `data[start:end]` exactly, and their
     offset deltas count up from 0.
 
     Returns the largest timestamp delta, or -1 if all are negative.
@@ -50,87 +102,25 @@ def check_records(data: bytes, start: int, end: int, count: int) -> int:  # noqa
             break
         checked += length
         position += length * size
-    doubled = 0  # the index of a record, as its offset delta is encoded
-    try:
-        for doubled in range(checked * 2, count * 2, 2):
-            # The usual record first: one- and two-byte varints, no key, no headers. Twice the end:
-            # a negative length, which is odd in its encoding, then fits no end.
-            number = data[position]
-            if number < 0x80:
-                position += 2
-                doubled_end = number + position + position - 2
-            elif (high := data[position + 1]) < 0x80:
-                position += 3
-                doubled_end = number + (high << 7) - 0x82 + position + position
-            else:
-                size, position = read_varint(data, position)
-                doubled_end = (position + size) << 1
-                position += 1
-            number = data[position]
-            if number < 0x80:
-                position += 1
-                if number > newest and not number & 1:
-                    newest = number
-            elif (high := data[position + 1]) < 0x80:
-                position += 2
-                number += (high << 7) - 0x80
-                if number > newest and not number & 1:
-                    newest = number
-            else:
-                number, position = read_varlong(data, position)
-                newest = max(newest, number + number)
-            number = data[position]
-            if number < 0x80:
-                position += 1
-            elif (high := data[position + 1]) < 0x80:
-                number += (high << 7) - 0x80
-                position += 2
-            else:
-                size, position = read_varint(data, position)
-                number = size << 1 if size >= 0 else 1
-            if number != doubled:
-                raise InvalidRecordError("its offset does not follow that of the record before")
-            number = data[position]
-            if number == 1:
-                position += 1
-            elif number < 0x80:
-                position += 1 if number & 1 else 1 + (number >> 1)
-            else:
-                size, position = read_varint(data, position)
-                if size > 0:
-                    position += size
-            number = data[position]
-            if number < 0x80:
-                position += 1 if number & 1 else 1 + (number >> 1)
-            elif (high := data[position + 1]) < 0x80:
-                number += (high << 7) - 0x80
-                position += 2 if number & 1 else 2 + (number >> 1)
-            else:
-                size, position = read_varint(data, position)
-                if size > 0:
-                    position += size
-            if data[position]:
-                _, position = read_headers(data, position, doubled_end >> 1)
-            else:
-                position += 1
-            if position + position != doubled_end:
-                raise InvalidRecordError("its fields do not fit its length")
-    except IndexError:
-        raise InvalidRecordError(
-            f"record {doubled >> 1} of a batch extends beyond its end"
-        ) from None
-    except InvalidRecordError as error:
-        raise InvalidRecordError(f"record {doubled >> 1} of a batch is invalid: {error}") from None
-    if position != end:
-        raise InvalidRecordError(f"{end - position} bytes follow the last record of a batch")
-    return newest >> 1
+    found: int = check_each_record(data, position, end, checked, count, newest)
+    return found
+
+
+def walk_records(data: bytes, count: int) -> Walk:
+    """Check the `count` records that fill `data`, and collect what settings depend on.
+
+    Keeps no record, so that half a million of them need little memory. Raises InvalidRecordError.
+    """
+    check_count(count, 0, len(data))
+    walk: Walk = _walk(data, 0, len(data), 0, count)
+    return walk
 
 
 def _run(
     data: bytes, start: int, end: int, index: int, count: int, newest: int
 ) -> tuple[int, int, int]:
-    """How many valid records of one length begin at ``start``, with ``index``, that length, and the
-    larger of ``newest`` and their largest timestamp delta, as it is encoded.
+    """How many valid records of one length begin at `start`, with `index`, that length, and the
+    larger of `newest` and their largest timestamp delta, as it is encoded.
 
     0 for records without a common length, and for all that is not usual: headers, long varints.
     """
@@ -180,7 +170,7 @@ def _run(
 
 
 def _newest_short(column: bytes, newest: int) -> int:
-    """The larger of ``newest`` and the largest timestamp delta of a column of single bytes."""
+    """The larger of `newest` and the largest timestamp delta of a column of single bytes."""
     last = column[-1]
     # Records nearly always come in the order of their timestamps: none is above the last one then.
     if last & 1 or column.translate(None, _ASCENDING[: 65 + (last >> 1)]):
@@ -192,7 +182,7 @@ def _newest_short(column: bytes, newest: int) -> int:
 
 
 def _newest_long(first: bytes, second: bytes, newest: int) -> int:
-    """``_newest_short`` for varints of two bytes."""
+    """`_newest_short` for varints of two bytes."""
     last, high = first[-1], second[-1]
     equal = len(second) - len(second.rstrip(second[-1:]))
     if (

@@ -1,8 +1,8 @@
 """The four codecs of Kafka, each with a bound on the size of its output.
 
-``compress`` writes what Kafka's Java clients write (gzip, snappy in xerial framing, lz4 frames of
-independent 64 KiB blocks, zstd); ``decompress`` reads what any client writes, and never allocates
-more than ``max_bytes`` plus a constant for it.
+`compress` writes what Kafka's Java clients write (gzip, snappy in xerial framing, lz4 frames of
+independent 64 KiB blocks, zstd); `decompress` reads what any client writes, and never allocates
+more than `max_bytes` plus a constant for it.
 
 gzip comes with Python. The packages cramjam (snappy, zstd) and lz4 are imported when a codec is
 first used. Where lz4 is not installed, as it has no wheels for some Pythons, cramjam does its work,
@@ -11,7 +11,7 @@ workers that have pyarrow and need not have the others. Without any, a codec rai
 CodecUnavailableError.
 
 lz4 in messages of magic 0 has a header checksum that Kafka's first versions computed wrongly (over
-the frame's magic number too) and that every client since then repeats: ``broken_lz4_checksum``.
+the frame's magic number too) and that every client since then repeats: `broken_lz4_checksum`.
 """
 
 from functools import cache
@@ -62,14 +62,14 @@ _LZ4_MAX_RATIO = 256
 
 
 def codec_name(codec: int) -> str:
-    """Kafka's name of a codec id, e.g. for ``compression.type`` and log lines."""
+    """Kafka's name of a codec id, e.g. for `compression.type` and log lines."""
     return CODEC_NAMES[codec] if 0 <= codec < len(CODEC_NAMES) else f"unknown codec {codec}"
 
 
 def compress(
     codec: int, data: Buffer, level: int | None = None, *, broken_lz4_checksum: bool = False
 ) -> bytes:
-    """``data`` in the framing of ``codec``; ``level`` as Kafka's ``compression.<codec>.level``."""
+    """`data` in the framing of `codec`; `level` as Kafka's `compression.<codec>.level`."""
     if codec == NONE:
         return bytes(data)
     if codec == GZIP:
@@ -92,9 +92,9 @@ def decompress(
 ) -> bytes:
     """The bytes that were compressed.
 
-    Raises DecompressedTooLargeError when they are more than ``max_bytes``, CorruptRecordError when
-    ``data`` is no valid stream of the codec, UnsupportedCompressionError for an unknown codec, and
-    CodecUnavailableError when no library for it is installed. With ``broken_lz4_checksum`` the
+    Raises DecompressedTooLargeError when they are more than `max_bytes`, CorruptRecordError when
+    `data` is no valid stream of the codec, UnsupportedCompressionError for an unknown codec, and
+    CodecUnavailableError when no library for it is installed. With `broken_lz4_checksum` the
     header checksum of lz4 frames is not verified.
     """
     if codec == NONE:
@@ -123,7 +123,7 @@ def _corrupt(codec: int, reason: object) -> CorruptRecordError:
 
 
 class _Output:
-    """What comes out of a decompressor, by pieces. Nearly always there is only one.
+    """Yield the output of a decompressor in pieces, nearly always a single one.
 
     Others are put together in pages of the system, which are returned when they are freed;
     a hundred megabytes in pieces would be kept by the allocator of the thread.
@@ -181,7 +181,7 @@ def _library(name: str) -> Any:
 
 
 def _arrow(codec: int, package: str) -> Any:
-    """The module of pyarrow's codecs; ``package`` is the one that would be used instead of it."""
+    """The module of pyarrow's codecs; `package` is the one that would be used instead of it."""
     arrow_codecs = _library("ottla.protocol.records.arrow_codecs")
     if arrow_codecs is None or not arrow_codecs.is_available(codec_name(codec)):
         raise CodecUnavailableError(codec_name(codec), package)
@@ -208,7 +208,7 @@ def _decompress_by_cramjam(
     bound: int,
     max_bytes: int,
 ) -> bytes:
-    """``bound`` is large enough for the content, unless that is more than ``max_bytes``."""
+    """`bound` is large enough for the content, unless that is more than `max_bytes`."""
     from mmap import mmap
 
     # The bound is often a loose one: try with less first.
@@ -368,7 +368,7 @@ def _compress_lz4(data: Buffer, level: int | None, broken_checksum: bool) -> byt
             compressed = _arrow(LZ4, "lz4").compress_lz4_frame(data, wanted)
     if not broken_checksum:
         return compressed
-    from ottla.protocol.records.lz4_header import with_broken_checksum
+    from ottla.protocol.records.frames import with_broken_checksum
 
     return with_broken_checksum(compressed)
 
@@ -379,7 +379,7 @@ def _compress_lz4_by_cramjam(cramjam: Any, data: Buffer, level: int | None) -> b
         compressor = cramjam.lz4.Compressor(level, content_checksum=False, block_linked=False)
         compressor.compress(data)
         return bytes(compressor.finish())
-    from ottla.protocol.records.lz4_blocks import frame_of_blocks
+    from ottla.protocol.records.frames import frame_of_blocks
 
     compress_block = cramjam.lz4.compress_block
     return frame_of_blocks(data, lambda content: bytes(compress_block(content, store_size=False)))
@@ -388,14 +388,14 @@ def _compress_lz4_by_cramjam(cramjam: Any, data: Buffer, level: int | None) -> b
 def _decompress_lz4(data: Buffer, max_bytes: int, broken_checksum: bool) -> bytes:
     """One frame. As Kafka's Lz4BlockInputStream, ignores what is behind it."""
     if broken_checksum:
-        from ottla.protocol.records.lz4_header import with_right_checksum
+        from ottla.protocol.records.frames import with_right_checksum
 
         data = with_right_checksum(data)
     if not len(data):
         raise _corrupt(LZ4, "there is no frame")
     frame = _library("lz4.frame")
     if frame is None:
-        from ottla.protocol.records.lz4_header import frame_end
+        from ottla.protocol.records.frames import frame_end
 
         data = memoryview(data)[: frame_end(data)]
         if (cramjam := _library("cramjam")) is not None:
@@ -438,7 +438,7 @@ def _compress_zstd(data: Buffer, level: int | None) -> bytes:
 
 def _decompress_zstd(data: Buffer, max_bytes: int) -> bytes:
     """Decompress into a buffer that is known to be large enough from the frame's block headers."""
-    from ottla.protocol.records.zstd_frame import largest_content_bytes
+    from ottla.protocol.records.frames import largest_content_bytes
 
     cramjam = _library("cramjam")
     arrow_codecs = _arrow(ZSTD, "cramjam") if cramjam is None else None

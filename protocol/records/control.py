@@ -1,7 +1,7 @@
 """Control batches: the markers that end transactions, as brokers write them into partitions.
 
-The key of a control record is ``version int16 | type int16``, the value of an end-transaction
-marker ``version int16 | coordinator_epoch int32``; more bytes may follow in later versions. Types
+The key of a control record is `version int16 | type int16`, the value of an end-transaction
+marker `version int16 | coordinator_epoch int32`; more bytes may follow in later versions. Types
 that are not known are kept apart, so that a reader can pass over them as Kafka's clients do.
 """
 
@@ -15,16 +15,13 @@ from ottla.protocol.records.record import Record
 
 ABORT = 0
 COMMIT = 1
-LEADER_CHANGE = 2
-SNAPSHOT_HEADER = 3
-SNAPSHOT_FOOTER = 4
 
 _KEY = Struct(">hh")
 _END_TRANSACTION = Struct(">hi")
 
 
 class EndTransactionMarker(NamedTuple):
-    """``type`` is ABORT or COMMIT; the epoch is that of the transaction coordinator's partition."""
+    """`type` is ABORT or COMMIT; the epoch belongs to the transaction coordinator's partition."""
 
     type: int
     coordinator_epoch: int

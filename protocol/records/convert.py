@@ -43,13 +43,13 @@ def down_convert(
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
     count: ConversionCount | None = None,
 ) -> Iterator[bytes]:
-    """The records of ``buffer`` for a consumer that knows magics up to ``to_magic``, by chunks.
+    """The records of `buffer` for a consumer that knows magics up to `to_magic`, by chunks.
 
-    Each chunk holds whole messages and ends once it has ``chunk_bytes``; the generator stops when
-    ``max_bytes`` have been yielded or passed (always after at least one batch). Records of
-    uncompressed batches before ``first_offset`` are left out, as old librdkafka needs it. Batches
+    Each chunk holds whole messages and ends once it has `chunk_bytes`; the generator stops when
+    `max_bytes` have been yielded or passed (always after at least one batch). Records of
+    uncompressed batches before `first_offset` are left out, as old librdkafka needs it. Batches
     that are old enough already go through as they are. No CRC is checked: the log did that on the
-    way in. A batch cut off at the end is skipped. ``count`` gets the records that were converted.
+    way in. A batch cut off at the end is skipped. `count` gets the records that were converted.
 
     Raises UnsupportedCompressionError if the first batch is compressed with zstd, and what reading
     raises. Before a later one with zstd the generator stops, as Kafka's
@@ -130,7 +130,7 @@ def read_message_set(
     """(magic, codec, records) of what an old producer sent: a whole message set of magic 0 or 1.
 
     Checks every CRC. A compressed set must be the only entry, all entries must have one magic, and
-    nothing may follow. ``max_decompressed_bytes`` bounds the sum. Raises a RecordsError.
+    nothing may follow. `max_decompressed_bytes` bounds the sum. Raises a RecordsError.
     """
     records: list[Record] = []
     magic = codec = -1
@@ -169,9 +169,9 @@ def up_convert(
 ) -> bytes:
     """One batch (or message set of magic 1) of what an old producer sent, as brokers store it.
 
-    Offsets are assigned from ``base_offset`` on. ``codec`` None keeps the codec of the messages.
-    With ``timestamp_type=LOG_APPEND_TIME`` the records get ``log_append_time``; otherwise they
-    keep their timestamps, -1 if they had none (magic 0). Raises as ``read_message_set``.
+    Offsets are assigned from `base_offset` on. `codec` None keeps the codec of the messages.
+    With `timestamp_type=LOG_APPEND_TIME` the records get `log_append_time`; otherwise they
+    keep their timestamps, -1 if they had none (magic 0). Raises as `read_message_set`.
     """
     magic, own_codec, records = read_message_set(
         buffer, max_decompressed_bytes=max_decompressed_bytes
@@ -201,7 +201,7 @@ def build_converted(
     log_append_time: int = -1,
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytes:
-    """``records`` as a batch or message set of ``to_magic``, with consecutive new offsets."""
+    """`records` as a batch or message set of `to_magic`, with consecutive new offsets."""
     if to_magic == 2:
         return build_batch(
             ((record.timestamp, record.key, record.value, record.headers) for record in records),

@@ -1,7 +1,7 @@
 """CRC-32C (Castagnoli), the checksum of record batches since magic 2.
 
-The hardware-backed C extension of the ``crc32c`` package does the work. Its package ``__init__``
-looks up its own version through ``importlib.metadata``, which costs about 40 ms at start-up; the
+The hardware-backed C extension of the `crc32c` package does the work. Its package `__init__`
+looks up its own version through `importlib.metadata`, which costs about 40 ms at start-up; the
 extension is therefore loaded straight from its file, and the package is imported only where that
 fails. Where it is not installed, as in most Python workers of Spark, tables do the work.
 """
@@ -42,6 +42,6 @@ def _load() -> Checksum:
 
 
 crc32c: Checksum = _load()
-"""``crc32c(buffer) -> int``: the checksum of any bytes-like object, without copying it.
+"""`crc32c(buffer) -> int`: the checksum of any bytes-like object, without copying it.
 
-``crc32c(buffer, value)`` continues ``value``, the checksum of the bytes before."""
+`crc32c(buffer, value)` continues `value`, the checksum of the bytes before."""

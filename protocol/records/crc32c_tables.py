@@ -1,4 +1,4 @@
-"""CRC-32C without a C extension: correct everywhere, and slower than the package ``crc32c``.
+"""CRC-32C without a C extension: correct everywhere, and slower than the package `crc32c`.
 
 A checksum is a linear function of the bytes, so the register after a block is the XOR of what each
 of its 32-bit words becomes when it is followed by zeros up to the end of the block. With numpy,
@@ -49,7 +49,7 @@ def _numpy() -> Any:
 
 @cache
 def _byte_table() -> tuple[int, ...]:
-    """What each value of the register's lowest byte adds to the register when a byte follows."""
+    """The change of the register for each value of its lowest byte when a byte follows."""
     table = []
     for byte in range(256):
         register = byte
@@ -68,7 +68,7 @@ def _after_bytes(register: int, data: memoryview) -> int:
 
 @cache
 def _zeros_tables(level: int) -> Any:
-    """Tables that advance a register by 4 << ``level`` zero bytes, one for each of its bytes."""
+    """Tables that advance a register by 4 << `level` zero bytes, one for each of its bytes."""
     numpy = _numpy()
     values = numpy.arange(256, dtype=numpy.uint32)
     tables = numpy.stack([values << numpy.uint32(shift) for shift in (0, 8, 16, 24)])

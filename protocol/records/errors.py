@@ -1,4 +1,4 @@
-"""The only exceptions that leave ``ottla.protocol.records`` for bad bytes.
+"""The only exceptions that leave `ottla.protocol.records` for bad bytes.
 
 Each class stands for one error code; the broker maps them to Kafka's error codes, and storage does
 not catch them. Messages are plain sentences that can go into a log line or an error response as
@@ -17,7 +17,7 @@ class CorruptRecordError(RecordsError):
 class InvalidRecordError(RecordsError):
     """The bytes are whole but break a rule of the format (INVALID_RECORD).
 
-    ``record_errors`` holds (index of the record in its batch, reason) for rules that are checked
+    `record_errors` holds (index of the record in its batch, reason) for rules that are checked
     record by record, and is empty otherwise.
     """
 
@@ -35,7 +35,7 @@ class UnsupportedCompressionError(RecordsError):
 
 
 class CodecUnavailableError(UnsupportedCompressionError):
-    """No library for a codec of Kafka's is installed. ``package`` is what to install for it."""
+    """No library for a codec of Kafka's is installed. `package` is what to install for it."""
 
     def __init__(self, codec: str, package: str) -> None:
         super().__init__(

@@ -50,8 +50,6 @@ ENTRY_V0 = Struct(">qiIbb")
 ENTRY_V1 = Struct(">qiIbbq")
 ENTRY_OVERHEAD = (ENTRY_V0.size + 8, ENTRY_V1.size + 8)  # with both lengths, by magic: 26 and 34
 LEGACY_MAGIC_POSITION = 16
-LEGACY_ATTRIBUTES_POSITION = 17
-LEGACY_TIMESTAMP_POSITION = 18
 
 _INT32 = Struct(">i")
 _FRONT = Struct(">qiI")  # offset, size, CRC
@@ -60,10 +58,10 @@ _BODY_V1 = Struct(">bbqi")  # the same with the timestamp before the length
 
 
 class LegacyHeader(NamedTuple):
-    """The header of one entry, with the attributes of ``batch.BatchHeader`` that make sense here.
+    """The header of one entry, with the attributes of `batch.BatchHeader` that make sense here.
 
-    An entry that is not compressed is a batch of one record. ``base_offset`` of a compressed one is
-    not in the header: ``base_offset`` the function finds it.
+    An entry that is not compressed is a batch of one record. `base_offset` of a compressed one is
+    not in the header: `base_offset` the function finds it.
     """
 
     last_offset: int
@@ -129,10 +127,10 @@ class LegacyHeader(NamedTuple):
 
 
 def read_legacy_header(buffer: Buffer, position: int = 0) -> LegacyHeader:
-    """The header of the entry at ``position``; only its fixed part needs to be in the buffer.
+    """The header of the entry at `position`; only its fixed part needs to be in the buffer.
 
     Raises CorruptRecordError when it is not, when the magic is neither 0 nor 1 or the size is
-    impossible. The CRC is left to ``check_legacy_crc``.
+    impossible. The CRC is left to `check_legacy_crc`.
     """
     magic = read_magic(buffer, position)
     layout = ENTRY_V1 if magic == 1 else ENTRY_V0
@@ -219,7 +217,7 @@ def read_legacy(
     check_inner_crc: bool = True,
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
 ) -> list[Record]:
-    """The records of the entry at ``position``: one, or those inside of a wrapper.
+    """The records of the entry at `position`: one, or those inside of a wrapper.
 
     Checks the CRC of inner messages (Kafka's brokers do) but not of the entry itself. Raises a
     RecordsError for what cannot be read to its end.
@@ -305,7 +303,7 @@ def encode_message(
     key: bytes | None,
     value: bytes | None,
 ) -> bytes:
-    """One entry, with its CRC; ``timestamp`` is not used with magic 0."""
+    """One entry, with its CRC; `timestamp` is not used with magic 0."""
     key_length = -1 if key is None else len(key)
     if magic == 1:
         head = _BODY_V1.pack(1, attributes, timestamp, key_length)
@@ -325,7 +323,7 @@ def build_message_set(
     timestamp_type: int = CREATE_TIME,
     log_append_time: int = NO_TIMESTAMP,
 ) -> bytes:
-    """Messages of ``magic`` with the offsets of ``records``; in one wrapper if there is a codec.
+    """Messages of `magic` with the offsets of `records`; in one wrapper if there is a codec.
 
     Headers are left out: these formats have none. Raises UnsupportedCompressionError for zstd,
     ValueError without records.

@@ -94,7 +94,7 @@ def read_batch(
     *,
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
 ) -> list[Record]:
-    """The records of the batch of magic 2 at ``position``, markers of control batches included.
+    """The records of the batch of magic 2 at `position`, markers of control batches included.
 
     Checks no CRC. Raises a RecordsError for a batch that cannot be read to its end.
     """
@@ -123,7 +123,7 @@ def iterate_entries(
     """Every whole batch (magic 2) or message (magic 0, 1) with its position; CRCs are not checked.
 
     An entry cut off at the end is skipped, or raises CorruptRecordError with
-    ``allow_partial=False``.
+    `allow_partial=False`.
     """
     size = len(buffer)
     while size - position >= LOG_OVERHEAD:
@@ -180,7 +180,7 @@ def read_records(
 ) -> Iterator[Record]:
     """Every record in a buffer of batches of any magic, in order.
 
-    Transaction markers are left out unless ``include_control``. ``max_decompressed_bytes`` bounds
+    Transaction markers are left out unless `include_control`. `max_decompressed_bytes` bounds
     each batch, not the sum. Raises a RecordsError where a batch is damaged; what came before it
     has been yielded.
     """

@@ -9,9 +9,9 @@ NewRecord = tuple[int, bytes | None, bytes | None, Headers | None]
 
 
 class Record(NamedTuple):
-    """``timestamp`` is in ms since 1970, -1 where the format or the writer gave none.
+    """`timestamp` is in ms since 1970, -1 where the format or the writer gave none.
 
-    ``timestamp_type`` is 0 (CreateTime), 1 (LogAppendTime) or -1 (magic 0 has no timestamps).
+    `timestamp_type` is 0 (CreateTime), 1 (LogAppendTime) or -1 (magic 0 has no timestamps).
     """
 
     offset: int

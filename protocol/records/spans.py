@@ -2,7 +2,7 @@
 
 The lengths have to be followed one by one, in a loop of a few steps; everything else about the
 records is then read for all of them together. That is about twice as fast as
-``section.decode_section`` as plain Python when rows are wanted, and four times when the positions
+`section.decode_section` as plain Python when rows are wanted, and four times when the positions
 are enough (building Arrow arrays).
 
 numpy is optional. This module is only used where a process has imported numpy already.
@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.protocol.records.errors import InvalidRecordError
 from ottla.protocol.records.record import Headers
-from ottla.protocol.records.section import Section, check_count, read_headers
+from ottla.protocol.records.record_loop import check_count, read_headers
+from ottla.protocol.records.section import Section
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,8 +31,8 @@ _INT63_LIMIT = (56, 0x7F)
 class Spans(NamedTuple):
     """Arrays of equal length, one element for each record.
 
-    Key ``i`` is ``data[key_starts[i]:key_ends[i]]``, and null where the end lies before the start;
-    the same for values. ``headers`` is None when no record of the batch has any.
+    Key `i` is `data[key_starts[i]:key_ends[i]]`, and null where the end lies before the start;
+    the same for values. `headers` is None when no record of the batch has any.
     """
 
     offset_deltas: Integers
@@ -44,9 +45,9 @@ class Spans(NamedTuple):
 
 
 def decode_spans(data: bytes, start: int, end: int, count: int) -> Spans | None:
-    """The spans of ``count`` records that fill ``data[start:end]`` exactly.
+    """The spans of `count` records that fill `data[start:end]` exactly.
 
-    None when something is wrong or unusual: ``section.decode_section`` then raises the error.
+    None when something is wrong or unusual: `section.decode_section` then raises the error.
     """
     try:
         check_count(count, start, end)
@@ -58,7 +59,7 @@ def decode_spans(data: bytes, start: int, end: int, count: int) -> Spans | None:
 
 
 def decode_section_vectorised(data: bytes, start: int, end: int, count: int) -> Section | None:
-    """The same as ``section.decode_section``, or None where that has to do it."""
+    """The same as `section.decode_section`, or None where that has to do it."""
     spans = decode_spans(data, start, end, count)
     if spans is None:
         return None
@@ -140,7 +141,7 @@ def _decode(data: bytes, start: int, end: int, count: int) -> Spans | None:
 def _varints(
     octets: NDArray[np.uint8], position: Integers, limit: tuple[int, int] = _INT32_LIMIT
 ) -> tuple[Integers, Integers]:
-    """(values, positions after them) of the zigzag varints at ``position``.
+    """(values, positions after them) of the zigzag varints at `position`.
 
     Raises IndexError at the end of the data and where a varint is beyond the limit.
     """

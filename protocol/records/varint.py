@@ -10,14 +10,14 @@ _MAX_UNSIGNED_64 = 0xFFFFFFFFFFFFFFFF
 
 
 def wrap_int64(value: int) -> int:
-    """``value`` as Java's long arithmetic has it: timestamps may be as far apart as they like."""
+    """`value` as Java's long arithmetic has it: timestamps may be as far apart as they like."""
     return ((value + (1 << 63)) & _MAX_UNSIGNED_64) - (1 << 63)
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
     """(value, position after it) of a 32-bit varint; at most 5 bytes.
 
-    Raises InvalidRecordError when it is longer or larger, IndexError at the end of ``data``:
+    Raises InvalidRecordError when it is longer or larger, IndexError at the end of `data`:
     callers turn that into an error with the position.
     """
     value = data[position] & 0x7F
@@ -34,7 +34,7 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def read_varlong(data: bytes, position: int) -> tuple[int, int]:
-    """(value, position after) of a 64-bit varint, 10 bytes at most; raises as ``read_varint``."""
+    """(value, position after) of a 64-bit varint, 10 bytes at most; raises as `read_varint`."""
     value = data[position] & 0x7F
     shift = 0
     while data[position] >= 0x80:
@@ -49,7 +49,7 @@ def read_varlong(data: bytes, position: int) -> tuple[int, int]:
 
 
 def encode_varint(value: int) -> bytes:
-    """The bytes of ``value``, which must fit into 64 signed bits."""
+    """The bytes of `value`, which must fit into 64 signed bits."""
     encoded = (value << 1) ^ (value >> 63)
     if encoded < 0x80:
         return encoded.to_bytes(1, "little")
@@ -64,6 +64,6 @@ def encode_varint(value: int) -> bytes:
 
 
 def varint_size(value: int) -> int:
-    """The number of bytes ``encode_varint`` gives."""
+    """The number of bytes `encode_varint` gives."""
     encoded = (value << 1) ^ (value >> 63)
     return max(1, (encoded.bit_length() + 6) // 7)

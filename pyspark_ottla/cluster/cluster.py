@@ -36,9 +36,10 @@ from pyspark_ottla.cluster.fetch_source import LEADER, FetchSource
 from pyspark_ottla.cluster.offset_lookup import look_up_offsets
 from pyspark_ottla.cluster.topic_metadata import (
     PRESENT,
-    count_partitions,
+    TopicToWrite,
     partitions_of,
     subscribed_partitions,
+    topic_to_write,
 )
 from pyspark_ottla.offsets import LATEST, Offsets
 from pyspark_ottla.options.client_options import ClientOptions
@@ -91,6 +92,16 @@ class KafkaCluster:
         if not self._was_reached:
             timeout_seconds = min(timeout_seconds, FIRST_CONTACT_SECONDS)
         return time.monotonic() + timeout_seconds
+
+    def expect_brokers(self) -> None:
+        """Gives the first contact all of the time of a call: the brokers were there before, as a
+        checkpoint shows, so the address is not wrong and an outage may pass."""
+        self._was_reached = True
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether the brokers were reached, by this client or before."""
+        return self._was_reached
 
     def reach(self) -> None:
         """Contacts any broker, unless this client has reached one. Later calls then have all of
@@ -159,7 +170,11 @@ class KafkaCluster:
 
     def partition_count(self, topic: str) -> int:
         """How many partitions a topic to write to has; the request may create it."""
-        return count_partitions(self, topic)
+        return self.topic_to_write(topic).partition_count
+
+    def topic_to_write(self, topic: str) -> TopicToWrite:
+        """The partitions and ids of a topic to write to; the request may create it."""
+        return topic_to_write(self, topic)
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
         """Ids of those topics that exist and have one, as of their last metadata.

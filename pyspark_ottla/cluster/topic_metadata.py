@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.protocol.errors import RETRIABLE, ErrorCode
 from ottla.protocol.messages.metadata import MetadataResponseTopic
 from ottla.protocol.topics import TopicPartition
+from ottla.protocol.uuids import ZERO_UUID, uuid_to_string
 from pyspark_ottla import errors
 from pyspark_ottla.cluster.client_errors import refused
 from pyspark_ottla.errors import ConnectorError
@@ -85,8 +86,16 @@ def _named_topics(
     )
 
 
-def count_partitions(cluster: ClusterCalls, topic: str) -> int:
-    """How many partitions a topic has; the request creates it where brokers allow that."""
+class TopicToWrite(NamedTuple):
+    """A topic as its brokers describe it; an id that they do not tell is empty."""
+
+    partition_count: int
+    cluster_id: str
+    topic_id: str
+
+
+def topic_to_write(cluster: ClusterCalls, topic: str) -> TopicToWrite:
+    """The topic that rows go to; the request creates it where brokers allow that."""
     deadline = cluster.deadline()
     pause = PAUSE_FIRST_SECONDS
     while True:
@@ -94,7 +103,8 @@ def count_partitions(cluster: ClusterCalls, topic: str) -> int:
         found = next((row for row in response.topics if row.name == topic), None)
         code = found.error_code if found is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if found is not None and code in PRESENT and found.partitions:
-            return len(found.partitions)
+            topic_id = "" if found.topic_id == ZERO_UUID else uuid_to_string(found.topic_id)
+            return TopicToWrite(len(found.partitions), response.cluster_id or "", topic_id)
         if code not in RETRIABLE or time.monotonic() + pause >= deadline:
             break
         cluster.sleep(pause)

@@ -41,6 +41,12 @@ POLL_SECONDS = 0.5
 # query that failed so has done nothing, and is started again.
 SLOW_START = "failed to connect back"
 STARTS_MAX = 4
+# Between the starts of a topic that fails, in a job without an end.
+PAUSE_FIRST_SECONDS = 30.0
+PAUSE_MAX_SECONDS = 600.0
+# Exit codes; 2 is wrong usage.
+ALL_FAILED = 1
+SOME_FAILED = 3
 CORRUPT = "_corrupt"
 
 
@@ -49,7 +55,9 @@ def read_topic(spark: SparkSession, options: LandOptions, topic: str) -> DataFra
     has_limits = tuple(map(int, spark.version.split(".")[:2])) >= (4, 2)
     given = options.source_options(topic, has_limits)
     frame = spark.readStream.format("ottla").options(**given).load()
-    if options.is_decoded and options.bad_records in (DROP, KEEP):
+    if options.checks_text:
+        frame = with_checked_text(frame)
+    if (options.is_decoded or options.checks_text) and options.bad_records in (DROP, KEEP):
         from pyspark.sql import functions as f
 
         # Counted where the driver sees it: in the progress of the query.
@@ -69,6 +77,22 @@ def read_topic(spark: SparkSession, options: LandOptions, topic: str) -> DataFra
             )
         frame = frame.selectExpr("*", f"{expression} AS `{column}`")
     return frame
+
+
+def with_checked_text(frame: DataFrame) -> DataFrame:
+    """The values as text, with the column `_corrupt` as it is of other formats."""
+    text = "CAST(value AS STRING)"
+    is_text = f"(value IS NULL OR is_valid_utf8({text}))"
+    reason = "'the value is not UTF-8 text'"
+    key = "CAST(key AS BINARY)"
+    corrupt = f"named_struct('reason', {reason}, 'key', {key}, 'value', value)"
+    return frame.selectExpr(
+        *(
+            f"CASE WHEN {is_text} THEN {text} END AS value" if name == "value" else f"`{name}`"
+            for name in frame.columns
+        ),
+        f"CASE WHEN NOT {is_text} THEN {corrupt} END AS {CORRUPT}",
+    )
 
 
 def check_table(spark: SparkSession, options: LandOptions, topic: str, frame: DataFrame) -> bool:
@@ -204,31 +228,56 @@ def create_iceberg_table(
 
 
 class Landing:
-    """The queries of a job; prints a line for every batch."""
+    """The queries of a job; prints a line for every batch.
 
-    def __init__(self, start: Callable[[str], StreamingQuery]) -> None:
+    A topic that fails leaves the others alone. In a job without an end it is started again, after
+    pauses that grow; `skips` names conditions under which a topic is left out without an error.
+    """
+
+    def __init__(
+        self,
+        start: Callable[[str], StreamingQuery],
+        *,
+        has_end: bool = True,
+        skips: Sequence[str] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._start = start
+        self._has_end = has_end
+        self._skips = tuple(skips)
+        self._clock = clock
         self._running: dict[str, StreamingQuery] = {}
+        self._waiting: dict[str, float] = {}
+        self._pauses: dict[str, float] = {}
         self._starts: Counter[str] = Counter()
         self._printed: dict[str, int] = {}
+        self.failed: dict[str, str] = {}
         self.rows = 0
 
     def run(self, topics: Sequence[str]) -> None:
-        """Until all have ended; stops the others and raises LandingError when one fails."""
+        """Until all have ended; `failed` then has a sentence for each topic that could not be
+        landed."""
         try:
             for topic in topics:
                 self._begin(topic)
-            while self._running:
+            while self._running or self._waiting:
                 for topic in list(self._running):
                     self._check(topic)
-                time.sleep(POLL_SECONDS if self._running else 0)
+                now = self._clock()
+                for topic in [topic for topic, at in self._waiting.items() if at <= now]:
+                    del self._waiting[topic]
+                    self._begin(topic)
+                time.sleep(POLL_SECONDS if self._running or self._waiting else 0)
         finally:
             for query in self._running.values():
                 query.stop()
 
     def _begin(self, topic: str) -> None:
         self._starts[topic] += 1
-        self._running[topic] = self._start(topic)
+        try:
+            self._running[topic] = self._start(topic)
+        except Exception as error:  # of the connector, Spark, Java and the table format
+            self._fail(topic, reason_of(error))
 
     def _check(self, topic: str) -> None:
         query = self._running[topic]
@@ -240,10 +289,24 @@ class Landing:
         failure = query.exception()
         if failure is None:
             return
-        if SLOW_START not in str(failure) or self._starts[topic] >= STARTS_MAX:
-            raise LandingError(topic, sentence_of(str(failure)))
-        print(f"{topic}: Spark's Python process was slow to start, starting again", flush=True)
-        self._begin(topic)
+        if SLOW_START in str(failure) and self._starts[topic] < STARTS_MAX:
+            print(f"{topic}: Spark's Python process was slow to start, starting again", flush=True)
+            self._begin(topic)
+        else:
+            self._fail(topic, sentence_of(str(failure)))
+
+    def _fail(self, topic: str, sentence: str) -> None:
+        if any(f"[{condition}]" in sentence for condition in self._skips):
+            print(f"{topic}: is not there, skipped", flush=True)
+            return
+        print(f"ottla: {topic}: {sentence}", file=sys.stderr, flush=True)
+        if self._has_end:
+            self.failed[topic] = sentence
+            return
+        pause = min(2 * self._pauses.get(topic, PAUSE_FIRST_SECONDS / 2), PAUSE_MAX_SECONDS)
+        self._pauses[topic] = pause
+        self._waiting[topic] = self._clock() + pause
+        print(f"{topic}: starts again in {pause:.0f} s", flush=True)
 
     def _report(self, topic: str, query: StreamingQuery) -> None:
         for progress in query.recentProgress:
@@ -253,15 +316,14 @@ class Landing:
             if not progress["numInputRows"]:
                 continue
             self._printed[topic] = batch
+            self._pauses.pop(topic, None)
             self.rows += int(progress["numInputRows"])
             print(progress_line(topic, progress), flush=True)
 
 
-class LandingError(Exception):
-    """A query has failed; the text is one sentence."""
-
-    def __init__(self, topic: str, sentence: str) -> None:
-        super().__init__(f"{topic}: {sentence}")
+def reason_of(error: Exception) -> str:
+    """One sentence, also for what PySpark has no class for, such as a missing jar."""
+    return sentence_of(str(getattr(error, "java_exception", error)))
 
 
 def progress_line(topic: str, progress: Any) -> str:
@@ -275,18 +337,20 @@ def progress_line(topic: str, progress: Any) -> str:
     return line
 
 
-def land(spark: SparkSession, options: LandOptions) -> int:
-    """Runs the queries; returns the number of records of this run. Raises ConnectorError or
-    LandingError."""
-    landing = Landing(lambda topic: start_query(spark, options, topic))
+def land(spark: SparkSession, options: LandOptions) -> Landing:
+    """Runs the queries to their end."""
+    landing = Landing(
+        lambda topic: start_query(spark, options, topic),
+        has_end=options.available_now,
+        skips=[errors.UNKNOWN_TOPIC] if options.skip_missing else [],
+    )
     landing.run(options.topics)
-    return landing.rows
+    return landing
 
 
 def main(arguments: list[str]) -> int:
-    """The job, with the file of its options as argument; returns the exit code."""
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-    from pyspark.errors import PySparkException
+    """The job, with the file of its options as argument; returns the exit code: 0, 1 if no topic
+    could be landed, and 3 if some could not."""
     from pyspark.sql import SparkSession
 
     import pyspark_ottla
@@ -301,18 +365,16 @@ def main(arguments: list[str]) -> int:
     spark.sparkContext.setLogLevel("WARN")
     pyspark_ottla.register(spark)
     try:
-        rows = land(spark, options)
-    except (ConnectorError, LandingError) as error:
-        print(f"ottla: {error}", file=sys.stderr, flush=True)
-        return 1
-    except PySparkException as error:
-        print(f"ottla: {sentence_of(str(error))}", file=sys.stderr, flush=True)
-        return 1
-    except Py4JJavaError as error:  # what PySpark has no class for, such as a missing jar
-        reason = sentence_of(str(error.java_exception))
-        print(f"ottla: {reason}", file=sys.stderr, flush=True)
-        return 1
+        landing = land(spark, options)
     finally:
         spark.stop()
-    print(f"{rows} records", flush=True)
-    return 0
+    print(f"{landing.rows} records", flush=True)
+    if not landing.failed:
+        return 0
+    failed = ", ".join(sorted(landing.failed))
+    print(
+        f"ottla: {len(landing.failed)} of {len(options.topics)} topics failed: {failed}",
+        file=sys.stderr,
+        flush=True,
+    )
+    return ALL_FAILED if len(landing.failed) == len(options.topics) else SOME_FAILED

@@ -40,6 +40,7 @@ class LandOptions:
     bad_records: str = FAIL
     file_records_max: int = 1_000_000
     batch_bytes_max: int = 1 << 30
+    skip_missing: bool = False
     source: dict[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -63,6 +64,14 @@ class LandOptions:
         formats = (chosen.get("valueformat", ""), chosen.get("keyformat", ""))
         return any(found.lower() in ("json", "avro", "protobuf") for found in formats)
 
+    @property
+    def checks_text(self) -> bool:
+        """Whether values are text that is not decoded further, so that bytes which are none are
+        found by the job."""
+        chosen = {name.lower().replace(".", ""): value for name, value in self.source.items()}
+        is_text = chosen.get("valueformat", "").lower() == "string"
+        return is_text and self.bad_records != FAIL
+
     def table(self, topic: str) -> str:
         """The folder of a topic's table; for Iceberg its name."""
         if self.format == ICEBERG:
@@ -78,9 +87,15 @@ class LandOptions:
         options = {"startingOffsets": "earliest", "subscribe": topic}
         if has_limits:
             options["maxBytesPerTrigger"] = str(self.batch_bytes_max)
-        if self.is_decoded and self.bad_records != FAIL:
-            options["mode"] = "permissive"
-        return options | self.source
+        if self.bad_records != FAIL:
+            if self.is_decoded:
+                options["mode"] = "permissive"
+            options["onDecodeError"] = "null"  # of times that no calendar has
+        options |= self.source
+        if self.checks_text:
+            names = [name for name in options if name.lower().replace(".", "") == "valueformat"]
+            options |= dict.fromkeys(names, "raw")
+        return options
 
 
 def partition_column(name: str) -> tuple[str, str | None]:

@@ -201,9 +201,10 @@ def _parse_bootstrap(reader: OptionReader) -> str:
     if text is None and reader.is_empty:
         raise ConnectorError(
             errors.MISSING_OPTION,
-            "No option came with this read",
-            "Spark does not hand the options of a SQL table to a Python source when the table is "
-            "read: use CREATE TEMPORARY VIEW name USING ottla OPTIONS (...) instead",
+            "No option came with this read or write",
+            "Spark hands the options of a SQL table to no Python sink, and to a source only if the "
+            "table was created without a list of columns. Create it without one, or use CREATE "
+            "TEMPORARY VIEW name USING ottla OPTIONS (...); write with DataFrame.write",
         )
     if text is None:
         raise ConnectorError(

@@ -54,6 +54,7 @@ SOURCE_OPTIONS = (
     "minPartitions",
     "maxRecordsPerPartition",
     "numCores",
+    "sharedTasks",
     "includeHeaders",
     "keyFormat",
     "valueFormat",
@@ -91,6 +92,9 @@ SPARK_OPTIONS = (
     "collation",
 )
 
+# Those of the sink, for jobs with one set of options for both directions.
+OF_SINK = ("topic", "delivery", "writeId", "batchId", "transactionalIdPrefix", "writeTimestamp")
+
 # HOST:PORT/SECRET.
 TASK_LISTENER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/]+):\d{1,5}/[0-9a-f]+")
 TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -123,6 +127,12 @@ class Subscription(NamedTuple):
         """The topic if there is one alone; a pattern may match others later."""
         topics = self.topics | {tp.topic for tp in self.partitions}
         return next(iter(topics)) if len(topics) == 1 and self.pattern is None else None
+
+    def wants(self, partition: TopicPartition) -> bool:
+        """Whether the partition belongs to what is read, be it there or not."""
+        if self.pattern is not None:
+            return re.fullmatch(self.pattern, partition.topic) is not None
+        return partition.topic in self.topics or partition in self.partitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,13 +168,15 @@ class SourceOptions:
     log_task_metrics: bool
     task_metrics_address: str | None
     remote: RemoteOptions
+    cores: int | None = None
+    shares_tasks: bool = True
 
 
 def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
     """Checks everything that can be checked without knowing batch from stream."""
     options = plain_names(options)
     reader = OptionReader(without_store_settings(options))
-    reader.refuse_unknown(SOURCE_OPTIONS, SPARK_OPTIONS, "the ottla source")
+    reader.refuse_unknown(SOURCE_OPTIONS, (*SPARK_OPTIONS, *OF_SINK), "the ottla source")
     client = parse_client_options(options, writes=False)
     commit_offsets = reader.boolean("commitOffsets", False)
     if commit_offsets and client.group_id is None:
@@ -222,6 +234,8 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
         log_task_metrics=reader.boolean("logTaskMetrics", False),
         task_metrics_address=_parse_task_metrics_address(reader),
         remote=parse_remote_options(reader, options),
+        cores=reader.integer("numCores", minimum=1, maximum=INT_MAX),
+        shares_tasks=reader.boolean("sharedTasks", True),
     )
 
 
@@ -303,14 +317,14 @@ def _python_pattern(value: str) -> str:
 def _parse_start(reader: OptionReader, client: ClientOptions) -> Position | None:
     """The first given of startingTimestamp, ...ByTimestamp, startingOffsets, as the JVM's order."""
     strategy = reader.choice("startingOffsetsByTimestampStrategy", "error", ("error", "latest"))
-    timestamp = reader.integer("startingTimestamp", minimum=0)
+    timestamp = reader.integer("startingTimestamp", minimum=offsets.EARLIEST)
     if timestamp is not None:
         return Position("timestamp", "startingTimestamp", timestamp=timestamp, if_missing=strategy)
     by_timestamp = reader.text("startingOffsetsByTimestamp")
     if by_timestamp is not None:
         option = "startingOffsetsByTimestamp"
         times = offsets.parse_partition_values(
-            by_timestamp, option, minimum=0, example='{"topicA":{"0":1700000000000}}'
+            by_timestamp, option, minimum=offsets.EARLIEST, example='{"topicA":{"0":1700000000000}}'
         )
         return Position("timestamps", option, times, if_missing=strategy)
     text = reader.text("startingOffsets")
@@ -345,14 +359,14 @@ def _parse_committed(text: str, lower: str, client: ClientOptions) -> Position:
 
 
 def _parse_end(reader: OptionReader) -> Position | None:
-    timestamp = reader.integer("endingTimestamp", minimum=0)
+    timestamp = reader.integer("endingTimestamp", minimum=offsets.EARLIEST)
     if timestamp is not None:
         return Position("timestamp", "endingTimestamp", timestamp=timestamp, if_missing="latest")
     by_timestamp = reader.text("endingOffsetsByTimestamp")
     if by_timestamp is not None:
         option = "endingOffsetsByTimestamp"
         times = offsets.parse_partition_values(
-            by_timestamp, option, minimum=0, example='{"topicA":{"0":1700000000000}}'
+            by_timestamp, option, minimum=offsets.EARLIEST, example='{"topicA":{"0":1700000000000}}'
         )
         return Position("timestamps", option, times, if_missing="latest")
     text = reader.text("endingOffsets")
@@ -372,7 +386,8 @@ def _parse_end(reader: OptionReader) -> Position | None:
 def check_for_batch(options: SourceOptions) -> SourceOptions:
     """The rules of a batch read: it begins at the earliest offset by default, never at latest."""
     start = options.starting
-    if start is not None and (start.kind == "latest" or offsets.LATEST in start.offsets.values()):
+    exact = start.offsets.values() if start is not None and start.kind == "offsets" else ()
+    if start is not None and (start.kind == "latest" or offsets.LATEST in exact):
         raise ConnectorError(
             errors.INVALID_OPTION,
             "The option startingOffsets is latest (-1), which a batch read cannot start from: "
@@ -385,7 +400,24 @@ def check_for_batch(options: SourceOptions) -> SourceOptions:
             "The option commitOffsets is for streaming queries",
             "Leave it out of a batch read",
         )
+    _check_start_before_end(options.starting, options.ending)
     return options
+
+
+def _check_start_before_end(start: Position | None, end: Position | None) -> None:
+    """For positions of the same kind, which can be compared before they are resolved."""
+    if start is None or end is None or start.kind != end.kind:
+        return
+    what = "offset" if start.kind == "offsets" else "timestamp"
+    for tp in sorted(start.offsets.keys() & end.offsets.keys()):
+        first, last = start.offsets[tp], end.offsets[tp]
+        if first >= 0 and last >= 0 and first > last:
+            raise ConnectorError(
+                errors.START_GREATER_THAN_END,
+                f"The {what} {first} of {start.option} is greater than the {what} {last} of "
+                f"{end.option} for {offsets.describe(tp)}",
+                "A read goes from the lower to the higher one",
+            )
 
 
 def check_for_stream(options: SourceOptions) -> SourceOptions:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pyspark_ottla import errors
 from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.options.client_options import ClientOptions, parse_client_options
-from pyspark_ottla.options.options import SPARK_OPTIONS, TOPIC_NAME
+from pyspark_ottla.options.options import SOURCE_OPTIONS, SPARK_OPTIONS, TOPIC_NAME
 from pyspark_ottla.options.values import OptionReader, invalid, plain_names
 
 SINK_OPTIONS = (
@@ -20,6 +20,7 @@ SINK_OPTIONS = (
     "failOnDataLoss",
     "transactionalIdPrefix",
     "includeHeaders",
+    "writeTimestamp",
 )
 AT_LEAST_ONCE = "at-least-once"
 EXACTLY_ONCE = "exactly-once"
@@ -27,7 +28,11 @@ EXACTLY_ONCE = "exactly-once"
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """All options of a write, checked; `topic` wins over a topic column, as in the JVM sink."""
+    """All options of a write, checked; `topic` wins over a topic column, as in the JVM sink.
+
+    `writes_timestamp` makes a column `timestamp` the time of the record. `checkpoint` is that of a
+    streaming query, where it is an option of the write.
+    """
 
     client: ClientOptions
     topic: str | None
@@ -36,14 +41,18 @@ class SinkOptions:
     write_id: str | None
     batch_id: int | None
     fail_on_data_loss: bool
+    checkpoint: str | None = None
+    writes_timestamp: bool = False
 
 
 def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     """Raises ConnectorError for what is unknown, ill-typed or contradictory."""
     options = plain_names(options)
     reader = OptionReader(options)
-    # includeHeaders is the JVM sink's; headers are written whenever there is such a column.
-    reader.refuse_unknown(SINK_OPTIONS, (*SPARK_OPTIONS, "truncate"), "the ottla sink")
+    # includeHeaders is the JVM sink's; headers are written whenever there is such a column. Jobs
+    # with one set of options for both directions give the source's, too.
+    tolerated = (*SPARK_OPTIONS, "truncate", *SOURCE_OPTIONS)
+    reader.refuse_unknown(SINK_OPTIONS, tolerated, "the ottla sink")
     client = parse_client_options(options, writes=True)
     topic = reader.text("topic")
     if topic is not None and (TOPIC_NAME.fullmatch(topic) is None or topic in (".", "..")):
@@ -72,6 +81,8 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
         write_id,
         batch_id,
         reader.boolean("failOnDataLoss", True),
+        reader.text("checkpointLocation"),
+        reader.boolean("writeTimestamp", False),
     )
 
 

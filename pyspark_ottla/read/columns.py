@@ -21,7 +21,7 @@ from ottla.protocol.records.compression import NONE, decompress
 from ottla.protocol.records.errors import InvalidRecordError
 from ottla.protocol.records.reader import iterate_entries, read_entry
 from ottla.protocol.records.record import Record
-from ottla.protocol.records.section import check_count
+from ottla.protocol.records.record_loop import check_count
 from pyspark_ottla.read import record_bounds
 
 Longs: TypeAlias = record_bounds.Longs

@@ -176,6 +176,7 @@ def batch_ranges(
     # The end first: records that come in between the two look-ups belong to the next read.
     end = resolve(cluster, ending, partitions, group_id)
     start = resolve(cluster, starting, partitions, group_id)
+    _check_start_before_end(starting, ending, start, end)
     if ending.kind == "offsets":
         latest = all_at(cluster, partitions, LATEST)
         end = _check_not_beyond_log_end(end, latest, report, errors.DATA_LOSS_RANGE, "up to")
@@ -189,6 +190,28 @@ def batch_ranges(
         earliest = all_at(cluster, partitions, EARLIEST)
         start = check_not_before_log_start(start, earliest, report)
     return [OffsetRange(tp, start[tp], end[tp]) for tp in sorted(partitions)]
+
+
+def _check_start_before_end(
+    starting: Position, ending: Position, start: Offsets, end: Offsets
+) -> None:
+    """As Spark's JVM connector, whatever failOnDataLoss is: such a range is a mistake.
+
+    Committed offsets may be behind the end of committed records, for as long as a transaction is
+    open; whether they are beyond the log is checked later.
+    """
+    if starting.kind == "committed" and ending.kind == "latest":
+        return
+    for tp in sorted(start):
+        if start[tp] > end[tp]:
+            raise ConnectorError(
+                errors.RESOLVED_START_GREATER_THAN_END,
+                f"{describe(tp)} would be read from offset {start[tp]} ({starting.option}) to "
+                f"offset {end[tp]} ({ending.option})",
+                "Check in this order: 1. whether the start is beyond the end, or beyond the latest "
+                "offset; one of them may be a timestamp and the other one an offset. 2. whether "
+                "the topic was deleted and created again",
+            )
 
 
 def _check_not_beyond_log_end(

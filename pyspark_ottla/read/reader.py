@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -54,10 +55,22 @@ class OffsetRangePartition(InputPartition):
         return OffsetRange(place, self.start, self.end, self.topic_id)
 
 
+class SharedPartition(InputPartition):
+    """Several small ranges that one task reads, one after another."""
+
+    def __init__(self, parts: Sequence[OffsetRangePartition]) -> None:
+        super().__init__(tuple(part.value for part in parts))
+        self.parts = tuple(parts)
+
+
 def to_input_partitions(
-    options: SourceOptions, ranges: list[OffsetRange], direct: DirectPlan | None = None
+    options: SourceOptions,
+    ranges: list[OffsetRange],
+    direct: DirectPlan | None = None,
+    bytes_per_offset: Callable[[TopicPartition, int], float | None] | None = None,
 ) -> list[InputPartition]:
-    """The ranges as tasks, split as the options have it, then between tiered segments."""
+    """The ranges as tasks, split as the options have it, then between tiered segments. Small ones
+    share a task if `bytes_per_offset` can look at their records."""
     from pyspark_ottla.read.splitting import biggest_first, split_ranges
 
     pieces = split_ranges(
@@ -65,13 +78,36 @@ def to_input_partitions(
     )
     if direct is not None:
         pieces = biggest_first(direct.cut(pieces))
+    if direct is not None or bytes_per_offset is None or not options.shares_tasks:
+        tasks = [[piece] for piece in pieces]
+    else:
+        tasks = _shared(options, pieces, bytes_per_offset)
     found: list[InputPartition] = []
-    for piece in pieces:
-        task = OffsetRangePartition(piece.partition.topic, piece.partition.partition, *piece[1:])
+    for task in tasks:
+        parts = [
+            OffsetRangePartition(piece.partition.topic, piece.partition.partition, *piece[1:])
+            for piece in task
+        ]
         if direct is not None:
-            task.segments = direct.segments_of(piece)
-        found.append(task)
+            parts[0].segments = direct.segments_of(task[0])
+        found.append(parts[0] if len(parts) == 1 else SharedPartition(parts))
     return found
+
+
+def _shared(
+    options: SourceOptions,
+    pieces: list[OffsetRange],
+    bytes_per_offset: Callable[[TopicPartition, int], float | None],
+) -> list[list[OffsetRange]]:
+    from pyspark_ottla.read.sharing import SHARED_OFFSETS_MAX, Sharing, cores, share_tasks
+
+    tasks_min = max(cores(options.cores), options.partitions_min or 0)
+    offsets_max = min(SHARED_OFFSETS_MAX, options.partition_records_max or SHARED_OFFSETS_MAX)
+    return share_tasks(
+        pieces,
+        Sharing(tasks_min, offsets_max),
+        lambda piece: bytes_per_offset(piece.partition, piece.start),
+    )
 
 
 def direct_planner(options: SourceOptions) -> DirectPlanner | None:
@@ -90,6 +126,9 @@ def read_task(
     decoding: ResolvedDecoding | None = None,
 ) -> Iterator[RecordBatch]:
     """The records of one task as Arrow batches; an empty plan comes as a partition of nothing."""
+    if isinstance(partition, SharedPartition):
+        some = (read_task(options, schema, part, decoding) for part in partition.parts)
+        return _joined(chain.from_iterable(some), options)
     if not isinstance(partition, OffsetRangePartition):
         return iter(())
     try:
@@ -98,6 +137,26 @@ def read_task(
         raise missing_package("reading", error) from None
     freeze_imports()
     return read_range(options, schema, partition.range, decoding, partition.segments)
+
+
+def _joined(batches: Iterator[RecordBatch], options: SourceOptions) -> Iterator[RecordBatch]:
+    """The batches of small ranges together, up to the size that a batch may have: each costs Spark
+    about a millisecond."""
+    import pyarrow as pa
+
+    waiting: list[RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if waiting and (
+            rows + batch.num_rows > options.batch_rows or size + batch.nbytes > options.batch_bytes
+        ):
+            yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
+            waiting, rows, size = [], 0, 0
+        waiting.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+    if waiting:
+        yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
 
 
 def find_decoding(options: SourceOptions, schema: StructType) -> ResolvedDecoding | None:
@@ -155,7 +214,7 @@ class BatchReader(PickledWithJobFiles, DataSourceReader):
                 ]
             ranges = self._narrowed(cluster, ranges)
             direct = None if planner is None else planner.plan(cluster, ranges)
-        return to_input_partitions(options, ranges, direct)
+            return to_input_partitions(options, ranges, direct, cluster.bytes_per_offset)
 
     def _narrowed(self, cluster: KafkaCluster, ranges: list[OffsetRange]) -> list[OffsetRange]:
         return ranges

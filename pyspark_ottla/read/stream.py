@@ -5,8 +5,9 @@ each time "latest" may be elsewhere. What it was the first time is therefore wri
 the first batch (the mark `@start`, see `offsets`), which Spark keeps in its journal.
 
 Partitions that appear in a running query are read from their beginning. Partitions that disappear
-keep the position they had; whether that is a loss is decided when a batch is planned. If the query
-continues after that, the batches that follow are without them.
+while they are wanted are a loss: an error before anything is noted in the journal, or a warning,
+and then the batches that follow are without them. Partitions that are not subscribed to any more
+leave without either, when nothing of them is left to read.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ COMMIT_TIMEOUT_MS = 5_000
 COMMIT_PAUSE_SECONDS = 30.0
 # Partitions looked into for the size of their records; those with the largest backlogs.
 SAMPLED_PARTITIONS_MAX = 16
+# A batch whose records grow is bisected so many times, by looks into so many partitions.
+GROWTH_LOOKS = 8
+GROWTH_PARTITIONS_MAX = 4
 # What an offset is taken for if none of their records can be read just now: a leader is away, the
 # fetch was throttled, or a read of tiered storage takes long. More than most records have.
 UNKNOWN_OFFSET_BYTES = 16 << 10
@@ -84,6 +88,8 @@ class StreamTracker:
         self._ends: Offsets | None = None  # as of the last look
         self._latest: Offsets = {}
         self._known_gone: set[TopicPartition] = set()
+        self._unwanted: set[TopicPartition] = set()  # were looked at in this run
+        self._leaving: set[TopicPartition] = set()
         self._last_batch_at: float | None = None
         self._committed: Offsets | None = None
         self._no_commits_before = 0.0
@@ -115,11 +121,13 @@ class StreamTracker:
         """The end of the next batch; `start` itself when there is to be none now."""
         if not start.fresh:
             self._commit(start.offsets)
-        latest = self._look_up_latest(start.offsets)
+        self._find_leaving(start.offsets)
+        staying = {tp: at for tp, at in start.offsets.items() if tp not in self._leaving}
+        latest, gone = self._look_up_latest(staying)
         self._latest = latest
         ids = self._topic_ids(latest, start.topic_ids)
         recreated = _recreated(start.topic_ids, ids)
-        begin = self._with_new_partitions(start.offsets, latest)
+        begin = self._with_new_partitions(staying, latest)
         if recreated:
             again = [tp for tp in begin if tp.topic in recreated]
             first = all_at(self._cluster, again, EARLIEST)
@@ -133,7 +141,8 @@ class StreamTracker:
         self._check_not_back(begin, latest)
         ends = self._limited(begin, latest, limit)
         here = {tp: offset for tp, offset in start.offsets.items() if tp in latest}
-        if ends is None or (ends == here and not recreated):
+        # A batch without rows takes out of the journal what was reported as lost.
+        if ends is None or (ends == here and not recreated and not gone):
             # Spark compares the text. Of a fresh start only the mark goes: the first batch is run
             # in any case, and an empty one needs no start in the journal.
             return start._replace(fresh=False)
@@ -144,6 +153,42 @@ class StreamTracker:
         """The ends of all partitions as of the last look-up, for progress reports."""
         return self._latest
 
+    def _wanted(self, offsets: Offsets) -> Offsets:
+        wants = self._options.subscription.wants
+        return {tp: offset for tp, offset in offsets.items() if wants(tp)}
+
+    def _find_leaving(self, start: Offsets) -> None:
+        """Looks once a run at what is not subscribed to any more: it leaves if it was read to its
+        end, is gone or may not be seen. Else its position stays, for the case that it comes back,
+        unless losses are tolerated."""
+        unwanted = set(start) - self._wanted(start).keys() - self._unwanted
+        if not unwanted:
+            return
+        self._unwanted |= unwanted
+        ends = self._ends_of_unwanted(unwanted)
+        left = {tp: start[tp] for tp in unwanted if ends.get(tp, 0) > start[tp]}
+        if self._report.fails:
+            self._leaving |= unwanted - left.keys()
+        else:
+            self._leaving |= unwanted
+        if left:
+            logger.warning(
+                "records of partitions that are not subscribed to any more are not read%s",
+                _positions(left),
+            )
+
+    def _ends_of_unwanted(self, unwanted: Collection[TopicPartition]) -> Offsets:
+        """Without those of topics that are gone, or that this user may not see any more."""
+        found: Offsets = {}
+        for topic in sorted({tp.topic for tp in unwanted}):
+            try:
+                some = [tp for tp in unwanted if tp.topic == topic]
+                found |= all_at(self._cluster, some, LATEST)
+            except ConnectorError as error:
+                if error.condition != errors.NOT_AUTHORIZED:
+                    raise
+        return found
+
     def _present_partitions(self, known: Mapping[TopicPartition, int]) -> set[TopicPartition]:
         try:
             return set(self._cluster.partitions(self._options.subscription))
@@ -152,19 +197,21 @@ class StreamTracker:
                 raise
             # One topic of several is gone; those that are left are read on.
             there = set(all_at(self._cluster, known, LATEST))
-            gone = {tp: offset for tp, offset in known.items() if tp not in there}
-            self._report.lost(
-                errors.DATA_LOSS_PARTITIONS_DELETED, f"{error.sentence}{_positions(gone)}"
-            )
+            if there == known.keys():
+                # Of the missing one nothing was read; it may be new and not there yet.
+                self._report.lost(errors.UNKNOWN_TOPIC, error.sentence)
             return there
 
-    def _look_up_latest(self, start: Offsets) -> Offsets:
-        """The end of every partition; of one that is gone, where it was read to, until that was
-        reported."""
+    def _look_up_latest(self, start: Offsets) -> tuple[Offsets, set[TopicPartition]]:
+        """The end of every partition, and those of the wanted ones that are gone, which are
+        reported as lost. The position of what is not subscribed to any more stays."""
+        wanted = self._wanted(start)
         if self._ends is None or not self._freezes:
-            self._ends = self._fetch_latest(start)
-        kept = {tp: offset for tp, offset in start.items() if tp not in self._known_gone}
-        return kept | self._ends
+            self._ends = self._fetch_latest(wanted)
+        gone = {tp: offset for tp, offset in wanted.items() if tp not in self._ends}
+        self._report_gone(gone, gone)
+        unwanted = {tp: offset for tp, offset in start.items() if tp not in wanted}
+        return unwanted | self._ends, set(gone)
 
     def _fetch_latest(self, start: Offsets) -> Offsets:
         there = self._present_partitions(start)
@@ -216,7 +263,12 @@ class StreamTracker:
                 return None
         allowed = (limit.offsets, self._in_offsets(begin, waiting, limit.bytes))
         bounds = [bound for bound in allowed if bound is not None]
-        return limit_offsets(begin, latest, min(bounds)) if bounds else latest
+        if not bounds:
+            return latest
+        taken = min(bounds)
+        if limit.bytes is not None:
+            taken = self._with_room_for_growth(begin, latest, taken, limit.bytes)
+        return limit_offsets(begin, latest, taken)
 
     def _in_offsets(self, begin: Offsets, waiting: Offsets, bytes_max: int | None) -> int | None:
         """About how many offsets make so many bytes, by a look at where reading continues."""
@@ -231,6 +283,40 @@ class StreamTracker:
             later = {tp: offset for tp, offset in first.items() if offset > places[tp]}
             average = self._average_bytes(later, waiting)
         return max(1, int(bytes_max / (average or UNKNOWN_OFFSET_BYTES)))
+
+    def _with_room_for_growth(
+        self, begin: Offsets, latest: Offsets, offsets_max: int, bytes_max: int
+    ) -> int:
+        """`offsets_max`, or less if the records at the end of such a batch are so much larger than
+        those at its beginning that it would have more bytes."""
+        waiting = backlog(begin, latest)
+        high = min(offsets_max, sum(waiting.values()))
+        if high <= 1 or self._bytes_of(begin, latest, high) <= bytes_max:
+            return offsets_max
+        low = 1
+        for _ in range(GROWTH_LOOKS):
+            middle = (low + high) // 2
+            if middle == low:
+                break
+            if self._bytes_of(begin, latest, middle) <= bytes_max:
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def _bytes_of(self, begin: Offsets, latest: Offsets, offsets_max: int) -> float:
+        """Of a batch of so many offsets, by looks at three places of its biggest ranges; where
+        records grow, it is not less than what there is."""
+        ends = limit_offsets(begin, latest, offsets_max)
+        sizes = {tp: ends[tp] - begin.get(tp, ends[tp]) for tp in ends}
+        biggest = sorted((tp for tp in sizes if sizes[tp] > 0), key=lambda tp: -sizes[tp])
+        seen = estimated = 0.0
+        for tp in biggest[:GROWTH_PARTITIONS_MAX]:
+            places = (begin[tp], begin[tp] + sizes[tp] // 2, ends[tp] - 1)
+            found = [self._cluster.bytes_per_offset(tp, place) or 0.0 for place in places]
+            estimated += sizes[tp] * (max(found[:2]) + max(found[1:])) / 2
+            seen += sizes[tp]
+        return estimated * sum(sizes.values()) / seen if seen else 0.0
 
     def _average_bytes(self, places: Offsets, waiting: Offsets) -> float | None:
         """Of an offset, by the records at these places; None if none could be read."""
@@ -253,13 +339,18 @@ class StreamTracker:
             # without that mark was empty, or comes from the JVM connector.
             begin = begin if end.start is None else end.start
             replayed = end.start is None
-        earliest = all_at(self._cluster, end.offsets, EARLIEST)
+        # What is not subscribed to any more has nothing to read, but for a batch that was planned
+        # before.
+        wanted = self._wanted(end.offsets)
+        kept = {tp for tp in end.offsets if tp in wanted or end.offsets[tp] != begin.get(tp)}
+        earliest = all_at(self._cluster, kept, EARLIEST)
         # None of them unless the batch is one that is repeated after a restart.
-        replaced = _recreated(end.topic_ids, self._topic_ids(end.offsets))
+        replaced = _recreated(end.topic_ids, self._topic_ids({tp: end.offsets[tp] for tp in kept}))
         self._report_replaced(begin, end, replaced)
-        self._report_deleted(begin, end.offsets, earliest)
+        expected = kept | self._wanted(begin).keys()
+        self._report_gone({tp for tp in expected if tp not in earliest}, begin)
         found: list[OffsetRange] = []
-        for tp in sorted(end.offsets):
+        for tp in sorted(kept):
             if tp not in earliest or tp.topic in replaced:
                 continue
             first = self._begin_of(tp, begin, start, end, earliest[tp])
@@ -306,10 +397,9 @@ class StreamTracker:
             )
         return earliest
 
-    def _report_deleted(self, begin: Offsets, end: Offsets, earliest: Offsets) -> None:
-        all_gone = {tp for tp in begin.keys() | end.keys() if tp not in earliest}
-        gone = all_gone - self._known_gone  # one report a run, not one a batch
-        self._known_gone = all_gone
+    def _report_gone(self, all_gone: Collection[TopicPartition], begin: Offsets) -> None:
+        gone = set(all_gone) - self._known_gone  # one report a run, not one a batch
+        self._known_gone = set(all_gone)
         if gone:
             self._report.lost(
                 errors.DATA_LOSS_PARTITIONS_DELETED,
@@ -343,6 +433,7 @@ class StreamTracker:
     def _commit(self, offsets: Offsets) -> None:
         """Shows the position in the group; a failure is a warning, never more."""
         group_id = self._options.client.group_id
+        offsets = self._wanted(offsets)
         if not self._options.commit_offsets or group_id is None:
             return
         if not offsets or offsets == self._committed or self._clock() < self._no_commits_before:

@@ -6,8 +6,9 @@ offset without a limit, so each batch reads everything new.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
@@ -15,7 +16,7 @@ from pyspark.sql.types import StructType
 from pyspark_ottla import errors
 from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.job_files import PickledWithJobFiles
-from pyspark_ottla.offsets import Json, decode, encode
+from pyspark_ottla.offsets import Json, StreamOffset, decode, encode
 from pyspark_ottla.options.options import SourceOptions, check_for_stream
 from pyspark_ottla.read.reader import (
     RecordBatch,
@@ -25,10 +26,16 @@ from pyspark_ottla.read.reader import (
     to_input_partitions,
 )
 from pyspark_ottla.read.schema import check_projection
+from pyspark_ottla.warnings_on_stderr import spark_logger
 
 if TYPE_CHECKING:
     from pyspark_ottla.cluster.cluster import KafkaCluster
     from pyspark_ottla.read.stream import Limit, StreamTracker
+
+
+T = TypeVar("T")
+
+logger = spark_logger()
 
 
 class BaseStreamReader(PickledWithJobFiles, DataSourceStreamReader):
@@ -65,16 +72,19 @@ class BaseStreamReader(PickledWithJobFiles, DataSourceStreamReader):
         return self._tracker
 
     def initialOffset(self) -> dict[str, Json]:  # noqa: N802 - Spark's name
-        return encode(self.tracker.initial())
+        return encode(self._retried(self.tracker.initial))
 
     def partitions(
         self, start: Mapping[str, Json], end: Mapping[str, Json]
     ) -> Sequence[InputPartition]:
-        ranges = self.tracker.ranges(decode(start), decode(end))
+        first, last = decode(start), decode(end)
+        self._expect_brokers(first)
+        ranges = self._retried(lambda: self.tracker.ranges(first, last))
         direct = None
         if self._planner is not None and self._cluster is not None:
             direct = self._planner.plan(self._cluster, ranges)
-        return to_input_partitions(self._options, ranges, direct)
+        sizes = None if self._cluster is None else self._cluster.bytes_per_offset
+        return to_input_partitions(self._options, ranges, direct, sizes)
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         return read_task(self._options, self._schema, partition, self._decoding)
@@ -83,7 +93,31 @@ class BaseStreamReader(PickledWithJobFiles, DataSourceStreamReader):
         self.tracker.finished(decode(end))
 
     def next_end(self, start: Mapping[str, Json], limit: Limit) -> dict[str, Json]:
-        return encode(self.tracker.next_end(decode(start), limit))
+        first = decode(start)
+        self._expect_brokers(first)
+        return encode(self._retried(lambda: self.tracker.next_end(first, limit)))
+
+    def _expect_brokers(self, start: StreamOffset) -> None:
+        if self.tracker and self._cluster is not None and not start.fresh:
+            self._cluster.expect_brokers()
+
+    def _retried(self, look_up: Callable[[], T]) -> T:
+        """The result of a look-up, repeated `fetchOffset.numRetries` times while brokers are away.
+
+        Each repetition has all of kafka.default.api.timeout.ms, as in Spark's JVM connector. A
+        cluster that was never reached is not tried again: its address may be wrong.
+        """
+        for _ in range(self._options.lookup_retries):
+            try:
+                return look_up()
+            except ConnectorError as error:
+                if error.condition != errors.BROKER_UNAVAILABLE:
+                    raise
+                if self._cluster is None or not self._cluster.is_expected:
+                    raise
+                logger.warning("%s; the look-up is repeated", error)
+            time.sleep(self._options.lookup_retry_interval_ms / 1000)
+        return look_up()
 
 
 class UnlimitedStreamReader(BaseStreamReader):

@@ -25,13 +25,26 @@ _HEAD = re.compile(r"1:([0-9a-f]+):(\d+)/(\d+):")
 _ID_TAIL = re.compile(r"-([0-9a-f]{12})-(\d{1,9})")
 
 
+class Target(NamedTuple):
+    """The topic that a write goes to. An id that the brokers do not tell is empty, and equal to
+    any (topic ids: before Kafka 2.8)."""
+
+    cluster_id: str
+    topic: str
+    topic_id: str
+
+    def is_other_than(self, other: Target) -> bool:
+        return any(mine and its and mine != its for mine, its in zip(self, other, strict=True))
+
+
 class Write(NamedTuple):
     """Which write this is.
 
     `name` stays the same for all batches of a query (or of a `writeId`); it names the group of the
     decisions, and transactional ids begin with it. `batch_id` is the number of the batch. `job`
     is another one each time Spark executes the write; `run` each time it starts the query.
-    `is_numbered` is false for a batch job, which has one batch only.
+    `is_numbered` is false for a batch job, which has one batch only. `query` is the id of the
+    streaming query, as far as Spark tells it.
     """
 
     name: str
@@ -39,6 +52,7 @@ class Write(NamedTuple):
     job: str
     run: str = ""
     is_numbered: bool = True
+    query: str = ""
 
     @property
     def driver_id(self) -> str:
@@ -61,8 +75,8 @@ class TaskResult(NamedTuple):
     """What a task reports to the driver.
 
     `last_offsets` has an entry for each partition that was written to. `prepared` is the
-    transaction that waits for the driver's decision. `dropped`: the batch was decided before, and
-    the rows were not written.
+    transaction that waits for the driver's decision, and `target` the topic as the task found it.
+    `dropped`: the batch was decided before, and the rows were not written.
     """
 
     rows: int
@@ -70,16 +84,25 @@ class TaskResult(NamedTuple):
     last_offsets: dict[TopicPartition, int]
     prepared: Prepared | None = None
     dropped: bool = False
+    target: Target | None = None
 
 
 class Decision(NamedTuple):
-    """That the transactions of one batch are to be committed, all of them and no others."""
+    """That the transactions of one batch are to be committed, all of them and no others.
+
+    `target` is where the batch was written, and `plan` a digest of Spark's journal entry for it;
+    None and empty in decisions of earlier versions and where they are not known. `query` is that of
+    the write.
+    """
 
     batch_id: int
     job: str
     run: str
     rows: int
     transactions: tuple[Prepared, ...]
+    target: Target | None = None
+    plan: str = ""
+    query: str = ""
 
 
 def transactional_id(name: str, host: str, slot: int) -> str:
@@ -110,7 +133,8 @@ def encode_decision(name: str, decision: Decision) -> list[str]:
         host: [_differences(column) for column in zip(*sorted(rows), strict=True)]
         for host, rows in sorted(hosts.items())
     }
-    body = json.dumps([decision.run, decision.rows, columns], separators=(",", ":"))
+    origin = [decision.target, decision.plan, decision.query]
+    body = json.dumps([decision.run, decision.rows, columns, origin], separators=(",", ":"))
     text = base64.b85encode(zlib.compress(body.encode(), 9)).decode()
     step = CHUNK_CHARACTERS_MAX - len(f"1:{decision.job}:9999/9999:")
     chunks = [text[start : start + step] for start in range(0, len(text), step)]
@@ -137,17 +161,30 @@ def parse_chunk(stored: str) -> Chunk | None:
 
 
 def decode_decision(name: str, batch_id: int, chunks: Sequence[Chunk]) -> Decision | None:
-    """The decision that was stored in these chunks; None for what is not one."""
+    """The decision that was stored in these chunks; None for what is not one.
+
+    Also reads the form of earlier versions, which is without target, plan and query.
+    """
     try:
         packed = base64.b85decode("".join(chunk.text for chunk in chunks))
         body = zlib.decompressobj().decompress(packed, DECISION_BYTES_MAX)
-        run, rows, hosts = json.loads(body)
+        run, rows, hosts, *later = json.loads(body)
+        target, plan, query = later[0] if later else (None, "", "")
         transactions = [
             Prepared(transactional_id(name, host, slot), producer_id, epoch)
             for host, columns in hosts.items()
             for slot, producer_id, epoch in zip(*map(_sums, columns), strict=True)
         ]
-        return Decision(batch_id, chunks[0].job, str(run), int(rows), tuple(transactions))
+        return Decision(
+            batch_id,
+            chunks[0].job,
+            str(run),
+            int(rows),
+            tuple(transactions),
+            None if target is None else Target(*map(str, target)),
+            str(plan),
+            str(query),
+        )
     except (ValueError, TypeError, AttributeError, zlib.error):
         return None
 

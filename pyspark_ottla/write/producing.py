@@ -35,7 +35,7 @@ from ottla.protocol.records.compression import compress
 from ottla.protocol.records.errors import CodecUnavailableError
 from ottla.protocol.topics import TopicPartition
 from pyspark_ottla import errors
-from pyspark_ottla.cluster.client_errors import unreachable
+from pyspark_ottla.cluster.client_errors import condition_of, unreachable
 from pyspark_ottla.cluster.cluster import KafkaCluster
 from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.missing_packages import missing_codec
@@ -69,6 +69,9 @@ _HINTS = {
     ErrorCode.INVALID_PRODUCER_EPOCH: FENCED_HINT,
     ErrorCode.PRODUCER_FENCED: FENCED_HINT,
     ErrorCode.INVALID_TXN_STATE: FENCED_HINT,
+    ErrorCode.INVALID_TIMESTAMP: "Leave writeTimestamp out, correct the column timestamp, or raise "
+    "the topic's message.timestamp.before.max.ms and message.timestamp.after.max.ms",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Ask for WRITE on the topic",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Ask for IDEMPOTENT_WRITE, or set "
     "kafka.enable.idempotence to false",
 }
@@ -432,7 +435,7 @@ class TaskProducer:
             what = row.error_message
         detail = f": {what.rstrip('.')}" if what else ""
         return ConnectorError(
-            errors.WRITE_FAILED,
+            condition_of(row.error_code, errors.WRITE_FAILED),
             f"The broker refused {where} of this task for {describe(batch.partition)} "
             f"({error_name(row.error_code)}{detail})",
             _HINTS.get(row.error_code, ""),

@@ -36,7 +36,12 @@ class StreamWriter(PickledWithJobFiles, DataSourceStreamArrowWriter):
         return write_rows(self._options, iterator, write)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        commit_write(self._options, messages, f"batch {batchId} written")
+        commit_write(
+            self._options,
+            messages,
+            f"batch {batchId} written",
+            checkpoint=self._options.checkpoint,
+        )
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         abort_write(self._options, messages, f"Batch {batchId} has failed")

@@ -30,17 +30,18 @@ def find_coordinators(cluster: KafkaCluster, transactional_ids: Sequence[str]) -
         response = _ask(cluster, what, left[:KEYS_MAX], deadline)
         if response is None:
             return
-        failed: list[int] = []
+        failed: list[tuple[int, str]] = []
         for row in response.coordinators:
             if row.error_code == ErrorCode.NONE:
                 state.set_coordinator(
                     row.key, TRANSACTION, row.node_id, Address(row.host, row.port)
                 )
             else:
-                failed.append(row.error_code)
-        final = [code for code in failed if code not in RETRIABLE]
+                failed.append((row.error_code, row.key))
+        final = [(code, key) for code, key in failed if code not in RETRIABLE]
         if final or (failed and not cluster.wait(deadline)):
-            raise refused(what, (final or failed)[0])
+            code, key = (final or failed)[0]
+            raise refused(f"Finding the coordinator of the transactional id {key}", code)
         left = [key for key in left if state.coordinator(key, TRANSACTION) is None]
 
 

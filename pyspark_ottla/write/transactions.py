@@ -56,6 +56,7 @@ from pyspark_ottla.write.decisions import (
     Chunk,
     Decision,
     Prepared,
+    Target,
     belongs_to,
     chunk_groups,
     decode_decision,
@@ -282,20 +283,22 @@ class Transactions:
 
     def _read_decision(self, name: str, is_stable: bool) -> tuple[Decision | None, bool]:
         """The decision, and whether its chunks are there and of the same decision."""
-        offset, first = self._stored(name, is_stable)
+        offset, first, topic = self._stored(name, is_stable)
         if first is None:
             return None, True
         chunks = [first]
         for group in chunk_groups(name, first.total)[1:]:
-            other, chunk = self._stored(group, is_stable)
+            other, chunk, _ = self._stored(group, is_stable)
             if chunk is None or other != offset or chunk.job != first.job:
                 return None, False
             chunks.append(chunk)
         decision = decode_decision(name, offset - 1, chunks)
+        if decision is not None and decision.target is None:  # of an earlier version
+            decision = decision._replace(target=Target("", topic, ""))
         return decision, decision is not None
 
-    def _stored(self, group: str, is_stable: bool) -> tuple[int, Chunk | None]:
-        """The highest offset of the group, whatever topic it is for, and the chunk with it."""
+    def _stored(self, group: str, is_stable: bool) -> tuple[int, Chunk | None, str]:
+        """The highest offset of the group, the chunk with it, and the topic that it is for."""
         what = f"Reading the decision in the group {group}"
         request = OffsetFetchRequest(group_id=group, topics=None, require_stable=is_stable)
 
@@ -306,12 +309,12 @@ class Transactions:
         response = self._call_until_done(
             what, request, CoordinatorOf(group), OffsetFetchResponse, codes, STABLE_FETCH_VERSIONS
         )
-        found: tuple[int, Chunk | None] = (-1, None)
+        found: tuple[int, Chunk | None, str] = (-1, None, "")
         for topic in response.topics:
             for row in topic.partitions:
                 chunk = parse_chunk(row.metadata or "")
                 if chunk is not None and row.committed_offset > found[0]:
-                    found = (row.committed_offset, chunk)
+                    found = (row.committed_offset, chunk, topic.name)
         return found
 
     def store(

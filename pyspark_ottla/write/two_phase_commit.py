@@ -44,10 +44,12 @@ from pyspark_ottla.warnings_on_stderr import spark_logger
 from pyspark_ottla.write.decisions import (
     Decision,
     Prepared,
+    Target,
     Write,
     chunk_groups,
     encode_decision,
 )
+from pyspark_ottla.write.repeated_writes import check_repetition, check_target, write_again
 from pyspark_ottla.write.transactions import OPEN, FencedError, ForgottenError, Transactions
 
 logger = spark_logger()
@@ -80,38 +82,25 @@ Failed = tuple[Prepared, FencedError]
 _known: OrderedDict[tuple[int, str, str], Known] = OrderedDict()
 
 
-def write_again(decision: Decision | None, write: Write) -> bool:
-    """Whether tasks of this batch write their rows; false if it is decided already.
-
-    Raises ConnectorError for a batch that looks like an earlier one and is another.
-    """
-    if decision is None or decision.batch_id < write.batch_id:
-        return True
-    if decision.batch_id > write.batch_id:
-        raise ConnectorError(
-            errors.BATCH_NUMBERS_RESTARTED,
-            f"This is {write.describe()}, but batch {decision.batch_id} has been written already",
-            "The checkpoint was reset or is an old copy. Use a new checkpoint (for batchId: a new "
-            f"writeId), or delete the group {write.name} to write under these numbers again",
-        )
-    is_same_run = write.is_numbered and write.run != "" and write.run == decision.run
-    if is_same_run and write.job != decision.job:
-        raise ConnectorError(
-            errors.WRITE_ID_NEEDED,
-            f"This is the second write to the same topic in {write.describe()}",
-            "Give the second one an option writeId, the same in every batch, and leave the first "
-            "one as it is, or its rows are written again. If this is the same write, repeated "
-            "after a failure, let the batch fail: the query completes it when it is started again",
-        )
-    return False
-
-
 class BatchCommit:
-    """The driver's part for one batch; used by one thread."""
+    """The driver's part for one batch; used by one thread.
 
-    def __init__(self, options: SinkOptions, cluster: KafkaCluster, write: Write) -> None:
+    `target` is the topic as the tasks found it, `plan` the digest of Spark's journal entry for the
+    batch (empty if that is not known).
+    """
+
+    def __init__(
+        self,
+        options: SinkOptions,
+        cluster: KafkaCluster,
+        write: Write,
+        target: Target,
+        plan: str = "",
+    ) -> None:
         self._options = options
         self._write = write
+        self._target = target
+        self._plan = plan
         self._cluster = cluster
         self._tasks = Transactions(cluster, options.client.transaction_timeout_ms)
         self._driver = Transactions(cluster, DECISION_TIMEOUT_MS, of_driver=True)
@@ -149,12 +138,14 @@ class BatchCommit:
             self._finish(known)
             return
         self._abort(transactions)
-        self._sweep(transactions)
+        if known.decision is None or not self._is_of_another_target(known.decision):
+            self._sweep(transactions)
 
     # --- steps -----------------------------------------------------------------------------------
 
     def _commit(self, transactions: Sequence[Prepared], rows: int) -> bool:
         known = self._load()
+        check_target(known.decision, self._write, self._target)
         if known.decision is not None and known.decision.batch_id >= self._write.batch_id:
             self._drop(known, known.decision, transactions, rows)
             return False
@@ -191,7 +182,16 @@ class BatchCommit:
     def _decide(self, known: Known, transactions: Sequence[Prepared], rows: int) -> None:
         """Stores the decision. The batch is decided when the coordinator has accepted EndTxn."""
         write = self._write
-        decision = Decision(write.batch_id, write.job, write.run, rows, tuple(transactions))
+        decision = Decision(
+            write.batch_id,
+            write.job,
+            write.run,
+            rows,
+            tuple(transactions),
+            self._target,
+            self._plan,
+            write.query,
+        )
         texts = encode_decision(write.name, decision)
         groups = chunk_groups(write.name, len(texts))
         assert self._options.topic is not None
@@ -310,19 +310,21 @@ class BatchCommit:
         self._finish(known)
         write_again(decision, self._write)  # raises what is wrong with this batch
         self._sweep(decision.transactions)
-        if rows != decision.rows and not self._write.is_numbered:
-            raise ConnectorError(
-                errors.WRITE_ID_REUSED,
-                f"{decision.rows} rows have been written under this writeId ({self._write.name}), "
-                f"and this job has {rows}",
-                "A writeId is for one write: repeat that one, or use another writeId",
-            )
+        try:
+            check_repetition(decision, self._write, self._plan, rows)
+        except ConnectorError as error:
+            if self._options.fail_on_data_loss or not self._write.is_numbered:
+                raise
+            logger.error("%s", error)
         logger.warning(
             "%s was decided before, with %d rows; the %d rows of this execution are dropped",
             self._write.describe(),
             decision.rows,
             rows,
         )
+
+    def _is_of_another_target(self, decision: Decision) -> bool:
+        return decision.target is not None and decision.target.is_other_than(self._target)
 
     def _abort(self, transactions: Iterable[Prepared]) -> None:
         """All, until one fails that took its time, as each does whose coordinator is away."""

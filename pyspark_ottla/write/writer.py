@@ -15,6 +15,7 @@ from pyspark.sql.types import (
     BinaryType,
     DataType,
     IntegerType,
+    LongType,
     StringType,
     StructType,
     TimestampType,
@@ -51,7 +52,7 @@ COLUMN_TYPES: dict[str, tuple[DataType, ...]] = {
     "topic": (StringType(),),
     "partition": (IntegerType(),),
     "headers": (headers_type(),),
-    "timestamp": (TimestampType(),),
+    "timestamp": (TimestampType(), LongType()),  # with writeTimestamp; long: milliseconds
 }
 
 
@@ -64,9 +65,14 @@ class TaskMessage(WriterCommitMessage):
 
 
 def check_sink_schema(schema: StructType, options: SinkOptions) -> None:
-    """Raises ConnectorError unless such rows can be written; other columns are ignored."""
-    given = {field.name: field.dataType for field in schema.fields}
+    """Raises ConnectorError unless such rows can be written; other columns are ignored.
+
+    Of columns with the same name the first one counts, as in the JVM sink.
+    """
+    given = {field.name: field.dataType for field in reversed(schema.fields)}
     for name, types in COLUMN_TYPES.items():
+        if name == "timestamp" and not options.writes_timestamp:
+            continue
         if name in given and given[name].simpleString() not in {t.simpleString() for t in types}:
             expected = " or ".join(t.simpleString() for t in types)
             raise ConnectorError(
@@ -100,18 +106,23 @@ def write_rows(
 
 
 def commit_write(
-    options: SinkOptions, messages: Sequence[WriterCommitMessage | None], what: str
+    options: SinkOptions,
+    messages: Sequence[WriterCommitMessage | None],
+    what: str,
+    *,
+    checkpoint: str | None = None,
 ) -> None:
     """What the driver does when all tasks have ended well; raises ConnectorError.
 
-    Exactly once: the records are decided to be visible when this returns.
+    Exactly once: the records are decided to be visible when this returns. `checkpoint` is that of
+    a streaming query, if its options have it.
     """
     tasks = [message for message in messages if isinstance(message, TaskMessage)]
     rows = sum(task.result.rows for task in tasks)
     sent = sum(task.result.bytes_sent for task in tasks)
     write = next((task.write for task in tasks if task.write is not None), None)
     if write is not None:
-        with _batch_commit(options, write) as batch:
+        with _batch_commit(options, tasks, write, checkpoint) as batch:
             if not batch.commit(_prepared(tasks), rows):
                 return
     logger.info("%s: %d rows, %d bytes, %d tasks", what, rows, sent, len(tasks))
@@ -124,7 +135,7 @@ def abort_write(
     tasks = [message for message in messages if isinstance(message, TaskMessage)]
     write = next((task.write for task in tasks if task.write is not None), None)
     if write is not None:
-        with _batch_commit(options, write) as batch:
+        with _batch_commit(options, tasks, write) as batch:
             batch.abort(_prepared(tasks))
     elif not options.exactly_once:
         rows = sum(task.result.rows for task in tasks)
@@ -136,13 +147,29 @@ def _prepared(tasks: Sequence[TaskMessage]) -> list[Prepared]:
 
 
 @contextmanager
-def _batch_commit(options: SinkOptions, write: Write) -> Iterator[BatchCommit]:
+def _batch_commit(
+    options: SinkOptions, tasks: Sequence[TaskMessage], write: Write, checkpoint: str | None = None
+) -> Iterator[BatchCommit]:
     from pyspark_ottla.cluster.cluster import KafkaCluster
     from pyspark_ottla.cluster.connections import client_of
+    from pyspark_ottla.write.repeated_writes import plan_digest, target_of
     from pyspark_ottla.write.two_phase_commit import BatchCommit
 
+    assert options.topic is not None
     with client_of(options.client) as client:
-        yield BatchCommit(options, KafkaCluster(client, options.client), write)
+        cluster = KafkaCluster(client, options.client)
+        found = {task.result.target for task in tasks if task.result.target is not None}
+        if len(found) > 1:
+            raise ConnectorError(
+                errors.WRITE_FAILED,
+                f"The topic {options.topic} was deleted and created again while "
+                f"{write.describe()} was written; nothing of the batch is visible",
+                "Start the query again: it writes the batch again",
+            )
+        # Tasks without rows look nothing up.
+        target = found.pop() if found else target_of(cluster, options.topic)
+        plan = plan_digest(checkpoint, write.batch_id)
+        yield BatchCommit(options, cluster, write, target, plan)
 
 
 class BatchWriter(PickledWithJobFiles, DataSourceArrowWriter):
@@ -164,7 +191,8 @@ class BatchWriter(PickledWithJobFiles, DataSourceArrowWriter):
         return write_rows(self._options, iterator, write)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        commit_write(self._options, messages, "written")
+        checkpoint = self._options.checkpoint
+        commit_write(self._options, messages, "written", checkpoint=checkpoint)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         abort_write(self._options, messages, "The job has failed")
@@ -185,14 +213,14 @@ def identify_write(options: SinkOptions, job: str, *, is_stream: bool = False) -
 
     prefix, run = options.transactional_id_prefix, of_task(RUN_ID_PROPERTY)
     if options.batch_id is not None:
-        return Write(f"{prefix}-{options.write_id}", options.batch_id, job, run)
+        name = f"{prefix}-{options.write_id}"
+        return Write(name, options.batch_id, job, run, query=of_task(QUERY_ID_PROPERTY))
     query, batch = of_task(QUERY_ID_PROPERTY), of_task(BATCH_ID_PROPERTY)
     if query and batch:
         # The only write of a streaming sink; in foreachBatch there is one to each topic, or more.
         part = options.write_id or ("" if is_stream else options.topic)
-        return Write(
-            f"{prefix}-{query}-{part}" if part else f"{prefix}-{query}", int(batch), job, run
-        )
+        name = f"{prefix}-{query}-{part}" if part else f"{prefix}-{query}"
+        return Write(name, int(batch), job, run, query=query)
     if options.write_id is not None and not is_stream:
         return Write(f"{prefix}-{options.write_id}", 0, job, run, is_numbered=False)
     raise ConnectorError(

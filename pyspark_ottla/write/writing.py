@@ -13,9 +13,11 @@ import pyarrow.compute as pc
 
 from ottla.protocol.topics import TopicPartition
 from pyspark_ottla import errors
+from pyspark_ottla.cluster.client_errors import INVALID_TOPIC_HINT
 from pyspark_ottla.cluster.cluster import KafkaCluster
 from pyspark_ottla.cluster.connections import client_of
 from pyspark_ottla.errors import ConnectorError
+from pyspark_ottla.options.options import TOPIC_NAME
 from pyspark_ottla.options.sink_options import SinkOptions
 from pyspark_ottla.read.columns import Longs
 from pyspark_ottla.write.decisions import Prepared, TaskResult, Write
@@ -23,9 +25,9 @@ from pyspark_ottla.write.encode import Rows, encode_rows
 from pyspark_ottla.write.partitioning import Partitioner
 from pyspark_ottla.write.producer_ids import kept_producer
 from pyspark_ottla.write.producing import ProducerIdentity, TaskProducer
+from pyspark_ottla.write.repeated_writes import check_target, target_of, write_again
 from pyspark_ottla.write.transactional_ids import claimed_id
 from pyspark_ottla.write.transactions import Transactions
-from pyspark_ottla.write.two_phase_commit import write_again
 
 RecordBatch = Any
 Array = Any
@@ -47,16 +49,19 @@ class TaskWriter:
 
     def write(self, batch: RecordBatch) -> None:
         """Hands every row of the batch to the producer, in order within each partition."""
-        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        # The first of two columns with the same name counts.
+        columns = dict(zip(reversed(batch.schema.names), reversed(batch.columns), strict=True))
+        stamps = columns.get("timestamp") if self._options.writes_timestamp else None
         key = _as_binary(columns.get("key"))
         value = _as_binary(columns["value"])
         rows = Rows(
             key if key is not None else pa.nulls(batch.num_rows, pa.binary()),
             value,
             columns.get("headers"),
-            _timestamps(columns.get("timestamp"), batch.num_rows),
+            _timestamps(stamps, batch.num_rows),
             np.arange(self.rows, self.rows + batch.num_rows),
         )
+        _check_headers(rows)
         for topic, chosen in self._by_topic(columns.get("topic"), rows):
             given = columns.get("partition")
             if chosen is not None:
@@ -78,6 +83,13 @@ class TaskWriter:
             )
         topics = pc.unique(column).to_pylist()
         for topic in topics:
+            if TOPIC_NAME.fullmatch(topic) is None or topic in (".", ".."):
+                first = int(np.flatnonzero(np.asarray(pc.equal(column, topic)))[0])
+                raise ConnectorError(
+                    errors.INVALID_TOPIC,
+                    f"The topic of row {rows.numbers[first]} of this task is {topic[:300]!r}",
+                    INVALID_TOPIC_HINT,
+                )
             if len(topics) == 1:
                 yield topic, None
             else:
@@ -135,12 +147,33 @@ def _lengths_or_zero(column: Array) -> Longs:
 
 
 def _timestamps(column: Array, count: int) -> Longs:
-    """Milliseconds; rows without a timestamp get the time of now, as a producer gives it."""
+    """Milliseconds, of timestamps or of whole numbers; rows without one get the time of now, as a
+    producer gives it."""
     now = time.time_ns() // 1_000_000
     if column is None:
         return np.full(count, now, np.int64)
+    if pa.types.is_integer(column.type):
+        return np.asarray(column.fill_null(now)).astype(np.int64)
     micros = column.cast(pa.timestamp("us", "UTC")).view(pa.int64())
     return np.asarray(micros.fill_null(now * 1000)).astype(np.int64) // 1000
+
+
+def _check_headers(rows: Rows) -> None:
+    """As Java's RecordHeader, which takes no null for a key."""
+    if rows.headers is None:
+        return
+    entries = rows.headers.flatten()
+    keys = entries.field(0)
+    if not entries.null_count and not keys.null_count:
+        return
+    wrong = np.asarray(pc.or_(entries.is_null(), keys.is_null()))
+    entry = int(np.flatnonzero(wrong)[0])
+    row = int(np.asarray(pc.list_parent_indices(rows.headers))[entry])
+    raise ConnectorError(
+        errors.WRITE_FAILED,
+        f"A header of row {rows.numbers[row]} of this task has no key",
+        "A header needs a key; its value may be null",
+    )
 
 
 def _take(rows: Rows, chosen: Array) -> Rows:
@@ -210,11 +243,19 @@ def _write_prepared(
     batches: Iterator[RecordBatch],
     write: Write,
 ) -> TaskResult:
-    """Writes in a transaction and leaves it open; drops the rows if the batch is decided."""
+    """Writes in a transaction and leaves it open; drops the rows if the batch is decided.
+
+    The target is compared before anything is written: the driver of another query with the same
+    name may have transactions open under it.
+    """
+    assert options.topic is not None
+    target = target_of(topics, options.topic)
     transactions = Transactions(cluster, options.client.transaction_timeout_ms)
     decision = transactions.decision(write.name, is_fenced=False)
+    check_target(decision, write, target)
     if not write_again(decision, write):
-        return TaskResult(sum(batch.num_rows for batch in batches), 0, {}, dropped=True)
+        rows = sum(batch.num_rows for batch in batches)
+        return TaskResult(rows, 0, {}, dropped=True, target=target)
     decided = -1 if decision is None else decision.batch_id
     with claimed_id(write.name, write.batch_id, decided) as identifier:
         prepared = transactions.begin(identifier)
@@ -229,7 +270,7 @@ def _write_prepared(
         except BaseException:
             _abort_quietly(transactions, prepared)
             raise
-    return result._replace(prepared=prepared)
+    return result._replace(prepared=prepared, target=target)
 
 
 def _abort_quietly(transactions: Transactions, prepared: Prepared) -> None:

@@ -8,12 +8,13 @@ The first dirty offset of each log is in `cleaner-offset-checkpoint` of its log 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import pairwise
 from threading import Lock
 from typing import NamedTuple
 
+from ottla.protocol.steps import Steps
 from ottla.storage.cleaner.compaction import Compaction, CompactionCancelled, Throttle, finish_swap
 from ottla.storage.cleaner.offset_map import OffsetMap
 from ottla.storage.errors import (
@@ -31,7 +32,6 @@ logger = logging.getLogger("ottla.storage")
 
 DEFAULT_MEMORY_BYTES = 128 << 20
 Key = tuple[str, int]
-_LOGS_PER_STEP = 4  # about 0.1 ms, with some segments each
 
 
 class CleanableRange(NamedTuple):
@@ -111,7 +111,7 @@ class Cleaner:
         return bool(self._changed)
 
     def write_checkpoints(self) -> None:
-        """Writes the changed checkpoints. Synced. May run in worker threads."""
+        """Write the changed checkpoints. Synced. May run in worker threads."""
         retry: set[str] = set()
         with self._writing:
             while self._changed:
@@ -142,7 +142,7 @@ class Cleaner:
     # --- selecting ---------------------------------------------------------------------------
 
     def cleanable_range(self, log: Log, now_ms: int) -> CleanableRange:
-        """What of the log can be compacted now.
+        """Return the part of the log that can be compacted now.
 
         Not the active segment, nothing above the last stable offset or the recovery point, nothing
         younger than `min.compaction.lag.ms`.
@@ -151,7 +151,7 @@ class Cleaner:
         first_dirty = self.checkpoint_of(log)
         if first_dirty is None or not start <= first_dirty <= log.log_end_offset:
             first_dirty = start
-        active = log.active_segment
+        active = log.local.active
         closed = [s for s in log.segments if s is not active]
         limit = min(log.last_stable_offset, log.recovery_point, active.base_offset)
         lag_ms = log.config.min_compaction_lag_ms
@@ -174,24 +174,26 @@ class Cleaner:
         cleanable = sum(segment.size for segment in dirty)
         return CleanableRange(first_dirty, uncleanable, clean, cleanable, overdue)
 
-    def dirty_logs(self, now_ms: int) -> Generator[None, None, list[Log]]:
-        """The logs that need a compaction, those with the highest dirty ratio first, in steps."""
+    def dirty_logs(self, now_ms: int) -> Steps[list[Log]]:
+        """The logs that need a compaction, those with the highest dirty ratio first.
+
+        May pause after each log.
+        """
         found = []
-        for count, log in enumerate(self._logs(), 1):
+        for log in self._logs():
             dirt = self._needed(log, now_ms)
             if dirt is not None:
                 found.append((dirt.ratio, log))
-            if count % _LOGS_PER_STEP == 0:
-                yield
+            yield
         found.sort(key=lambda each: each[0], reverse=True)
         return [log for _, log in found]
 
     def _needed(self, log: Log, now_ms: int) -> CleanableRange | None:
-        """What is to be compacted; None if it is not enough, or not possible now."""
+        """Return the range to compact; None if it is not enough, or not possible now."""
         key = (log.topic, log.partition)
         if not log.config.compact or key in self._running or key in self.uncleanable:
             return None
-        if log.log_directory.append_error is not None or log.is_closed or self._is_moving(log):
+        if log.log_directory.append_error is not None or log.local.closed or self._is_moving(log):
             return None
         try:
             if not self._finish_names(log):
@@ -265,7 +267,7 @@ class Cleaner:
         return True
 
     def finish(self, compaction: Compaction, now_ms: int) -> bool:
-        """Commits a compaction that has run. False if it failed or was cancelled.
+        """Commit a compaction that has run. False if it failed or was cancelled.
 
         If it has replaced segments, the log is not compacted again before `Compaction.sync`.
         """
@@ -285,7 +287,7 @@ class Cleaner:
         if isinstance(error, DiskFull | ResourceExhausted | LogDirectoryOffline):
             logger.error("%s: Compaction failed: %s", log.name, error)
             return False
-        if error is not None and log.is_closed:
+        if error is not None and log.local.closed:
             # It was deleted, or moved to another log directory. Its files may be those of a new
             # log by now, which is not the one that cannot be read.
             logger.info("%s: Compaction of a closed log stopped: %s", log.name, error)
@@ -314,13 +316,13 @@ class Cleaner:
         logger.error("%s: The log is uncleanable until the next start: %s", log.name, reason)
 
     def cancel(self, topic: str, partition: int) -> None:
-        """Cancels a running compaction of the log, which is to be deleted or moved."""
+        """Cancel a running compaction of the log, which is to be deleted or moved."""
         running = self._running.get((topic, partition))
         if running is not None:
             running.cancel()
 
     def cancel_all(self) -> None:
-        """Cancels all running compactions, for shutdown."""
+        """Cancel all running compactions, for shutdown."""
         for running in self._running.values():
             running.cancel()
 

@@ -23,10 +23,11 @@ from ottla.storage.cleaner.compaction_filter import (
     Kept,
     LastRecord,
     TransactionTracker,
+    filter_old,
+    read_old,
     records_of,
 )
 from ottla.storage.cleaner.offset_map import OffsetMap
-from ottla.storage.cleaner.old_messages import filter_old, read_old
 from ottla.storage.config import LogConfig
 from ottla.storage.files.fs import READ_ONLY
 from ottla.storage.files.layout import CLEANED_SUFFIX, SWAP_SUFFIX
@@ -113,7 +114,7 @@ class Compaction:
         throttle: Throttle = lambda _: None,
         prepare: Callable[[], None] | None = None,
     ) -> None:
-        """Compacts the segments below `uncleanable_offset`, a base offset.
+        """Compact the segments below `uncleanable_offset`, a base offset.
 
         Everything below `first_dirty_offset` was compacted before. Everything below
         `uncleanable_offset` must be flushed: a record is removed because of a newer one, which a
@@ -163,13 +164,13 @@ class Compaction:
         return self._map.latest_offset + 1
 
     def cancel(self) -> None:
-        """Makes `run` stop soon. May be called from any thread."""
+        """Make `run` stop soon. May be called from any thread."""
         self._cancelled = True
 
     # --- in a worker thread ------------------------------------------------------------------
 
     def run(self) -> None:
-        """Writes the compacted segments. Stores an error in `error`. Safe in a worker thread."""
+        """Write the compacted segments. Stores an error in `error`. Safe in a worker thread."""
         try:
             if self._prepare is not None:
                 self._prepare()
@@ -334,7 +335,7 @@ class Compaction:
     # --- on the thread that owns the log -----------------------------------------------------
 
     def commit(self, now_ms: int) -> bool:
-        """Replaces segments by the compacted ones. False, with nothing changed, if not possible.
+        """Replace segments by the compacted ones. False, with nothing changed, if not possible.
 
         That is if `run` failed, or the log was truncated or closed meanwhile. Also False if the
         file system has no space for a name (`error`): then some groups may have been replaced.
@@ -343,7 +344,7 @@ class Compaction:
         log = self.log
         if self.error is not None:
             return False
-        if log.is_closed or log.truncations != self._truncations:
+        if log.local.closed or log.truncations != self._truncations:
             self.discard()
             return False
         present = {id(segment) for segment in log.segments}
@@ -368,7 +369,7 @@ class Compaction:
         return True
 
     def _rename(self, cleaned: Segment) -> bool:
-        """Marks a segment as complete. False, without its files, if there is no space for that.
+        """Mark a segment as complete. False, without its files, if there is no space for that.
 
         Kafka takes the log directory offline then; but nothing was replaced, so nothing is lost.
         """
@@ -395,7 +396,7 @@ class Compaction:
         log.segments.add(fresh)
 
     def sync(self) -> None:
-        """Makes the renames durable. May run in a worker thread."""
+        """Make the renames durable. May run in a worker thread."""
         try:
             self._fs.sync_directory(self.log.path)
         except FileNotFoundError:
@@ -407,7 +408,7 @@ class Compaction:
         self.is_synced = True
 
     def discard(self) -> None:
-        """Deletes the compacted segments."""
+        """Delete the compacted segments."""
         for cleaned, _ in self._results:
             try:
                 _remove_files(self.log, cleaned)
@@ -417,7 +418,7 @@ class Compaction:
 
 
 def finish_swap(log: Log) -> OSError | None:
-    """Gives a segment that has replaced others its name. The error if there is no space for that.
+    """Give a segment that has replaced others its name. The error if there is no space for that.
 
     It keeps `.swap` then, a name under which the log reads and truncates it and the next start
     finds it; Kafka takes the log directory offline. No other compaction of the log may begin: the
@@ -451,7 +452,7 @@ def _source(segment: Segment) -> Source:
 
 
 def _delete_snapshots(log: Log, segments: list[Segment]) -> None:
-    """Deletes the producer snapshots from the first of these segments to the end of the last one.
+    """Delete the producer snapshots from the first of these segments to the end of the last one.
 
     This compaction may remove the marker of a transaction that is open in one of them, also if the
     marker is in a later segment. Loaded with the rest of the log, it would leave it open for ever.

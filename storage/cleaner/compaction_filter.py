@@ -9,6 +9,11 @@ The rules are Kafka's (`LogCleaner`, `MemoryRecords.filterTo`, KIP-534):
   its records, and then as long as a tombstone;
 - the last batch of an active producer is kept, even without records: its header contains the last
   sequence number.
+
+Of the messages of magic 0 and 1, with which an old log begins, the newest record of each key is
+kept: otherwise a key would come back once the tombstone that deleted it is removed. Their own
+tombstones stay, because they have no field for the time until which they are kept (Kafka uses the
+modification time of the file).
 """
 
 from __future__ import annotations
@@ -30,7 +35,9 @@ from ottla.protocol.records.batch import (
 from ottla.protocol.records.builder import assemble_batch, rebuild_batch
 from ottla.protocol.records.compression import compress, decompress
 from ottla.protocol.records.control import ABORT, COMMIT, control_type
+from ottla.protocol.records.legacy import build_message_set, read_legacy, read_legacy_header
 from ottla.protocol.records.reader import read_batch
+from ottla.protocol.records.record import Record
 from ottla.storage.cleaner.offset_map import OffsetMap, short_keys
 from ottla.storage.index.txn_index import AbortedTransaction
 from ottla.storage.records.batch_content import MAX_DECOMPRESSED_BYTES
@@ -136,7 +143,7 @@ class Filter:
         self._delete_retention_ms = delete_retention_ms
 
     def apply(self, header: BatchHeader, batch: memoryview) -> Kept | None:
-        """What is kept of the batch, None when it is removed.
+        """Return the part of the batch that is kept, None when it is removed.
 
         Raises RecordsError when the records are invalid.
         """
@@ -258,3 +265,52 @@ def _batch_like(header: BatchHeader, payload: bytes, count: int, max_timestamp: 
         base_sequence=header.base_sequence,
         leader_epoch=header.partition_leader_epoch,
     )
+
+
+class KeptMessages(NamedTuple):
+    """A message, or a compressed set of messages, that is kept or rewritten."""
+
+    content: bytes | memoryview
+    last_offset: int
+    max_timestamp: int
+
+
+def read_old(message: memoryview) -> list[Record]:
+    """The records of a message, or of a compressed set of messages. Raises RecordsError."""
+    return read_legacy(message, 0, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES)
+
+
+def filter_old(
+    message: memoryview, offsets: OffsetMap, first_offset: int = 0
+) -> KeptMessages | None:
+    """The newest record of each key of `offsets` and all above its latest offset; None if there
+    are none. Offsets, magic and codec do not change. Raises RecordsError.
+
+    None below `first_offset`, where the segment begins: a replica that began within a compressed
+    set has the whole of it, and the set would end below its segment if only those were left.
+    """
+    header = read_legacy_header(message)
+    records = read_old(message)
+    newest_of, known_up_to = offsets.offsets.get, offsets.latest_offset
+    keys = short_keys([record.key for record in records])
+    kept = [
+        record
+        for record, key in zip(records, keys, strict=True)
+        if record.offset >= first_offset
+        and (
+            record.offset > known_up_to or (key is not None and record.offset >= newest_of(key, -1))
+        )
+    ]
+    if len(kept) == len(records):
+        return KeptMessages(message, header.last_offset, header.max_timestamp)
+    if not kept:
+        return None
+    content = build_message_set(
+        kept,
+        magic=header.magic,
+        codec=header.codec,
+        timestamp_type=header.timestamp_type,
+        log_append_time=header.max_timestamp,
+    )
+    rewritten = read_legacy_header(content)
+    return KeptMessages(content, rewritten.last_offset, rewritten.max_timestamp)

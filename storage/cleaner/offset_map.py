@@ -37,7 +37,7 @@ class OffsetMap:
         return len(self.offsets)
 
     def put_all(self, keys: list[bytes | None], offsets: list[int], from_offset: int) -> bool:
-        """Adds the records at or above `from_offset`. False when one did not fit."""
+        """Add the records at or above `from_offset`. False when one did not fit."""
         known = self.offsets
         if len(known) + len(keys) > self.capacity:
             return self._put_up_to_capacity(keys, offsets, from_offset)

@@ -27,8 +27,8 @@ from ottla.storage.files.layout import (
 from ottla.storage.files.log_directory import LogDirectory
 from ottla.storage.files.open_files import OpenFiles
 from ottla.storage.files.set_aside import of_directory
+from ottla.storage.log.local_log import PartitionDirectory
 from ottla.storage.log.log import Log
-from ottla.storage.log.partition_directory import PartitionDirectory
 from ottla.storage.recovery.load_progress import DirectoryProgress, bytes_to_recover
 from ottla.storage.recovery.recovery import Opening, open_log
 
@@ -73,7 +73,7 @@ def load_directory(
     deletions: Deletions,
     ignored: Container[str] = (),
 ) -> LoadedDirectory | None:
-    """Opens every log of the directory, but not the paths that are `ignored`: other names of logs.
+    """Open every log of the directory, but not the paths that are `ignored`: other names of logs.
 
     Returns None when the disk failed; it is offline then.
 

@@ -57,7 +57,7 @@ class KnownDirectories:
         self.missing: list[str] = []
 
     def check(self) -> None:
-        """Compares the directories with those of the last start, and writes what there is now.
+        """Compare the directories with the last start's, and write the current ones.
 
         Logs an error for each that is missing. Call it before `meta.properties` is written.
         """

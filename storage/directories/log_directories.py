@@ -1,24 +1,47 @@
-"""The log directories (disks) of a broker: locks, properties, checkpoints, placement of logs."""
+"""The log directories (disks) of a broker: locks, properties, checkpoints, placement of logs.
+
+`.lock` admits one broker per log directory. Kafka uses the same lock, and excludes this broker by
+it. It is a POSIX lock on the file, as Java's, and belongs to the process: a second one of the same
+process succeeds, and the process loses it when it closes any descriptor of the file. So a table
+records the directories that this process has locked, by device and inode, and the file is not
+opened again. Java has such a table, too. A lock of the directory itself (`flock`) excludes another
+broker after somebody has deleted the file.
+
+`meta.properties` names the broker and the cluster of a log directory. Version 0 is ZooKeeper mode.
+"""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from threading import Lock
+from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.storage.directories.directory_lock import DirectoryLock
-from ottla.storage.directories.meta_properties import (
-    MetaProperties,
-    common_meta_properties,
-    read_meta_properties,
-    write_meta_properties,
+from ottla.storage.errors import (
+    CorruptFile,
+    DirectoryInUse,
+    InconsistentMetadata,
+    LogDirectoryOffline,
+    StorageError,
 )
-from ottla.storage.errors import LogDirectoryOffline, StorageError
-from ottla.storage.files.checkpoints import Offsets, write_clean_shutdown, write_offset_checkpoint
-from ottla.storage.files.fs import FileSystem
-from ottla.storage.files.layout import CLEAN_SHUTDOWN_FILE
+from ottla.storage.files.checkpoints import (
+    Offsets,
+    read_properties,
+    write_clean_shutdown,
+    write_offset_checkpoint,
+    write_properties,
+)
+from ottla.storage.files.fs import CREATE, FILE_MODE, FileSystem
+from ottla.storage.files.layout import CLEAN_SHUTDOWN_FILE, LOCK_FILE, META_PROPERTIES
 from ottla.storage.files.log_directory import LogDirectory
 from ottla.storage.files.open_files import OpenFiles
+
+if TYPE_CHECKING:
+    from ottla.storage.log.log import Log
 
 
 class LogDirectories:
@@ -67,7 +90,7 @@ class LogDirectories:
         return min(online, key=lambda d: (d.is_full, used.get(d.path, 0)))
 
     def lock(self) -> None:
-        """Locks the directories against other processes, Kafka's too. Raises DirectoryInUse."""
+        """Lock the directories against other processes, Kafka's too. Raises DirectoryInUse."""
         for directory in self.online():
             try:
                 self.fs.make_directory(directory.path)
@@ -76,7 +99,7 @@ class LogDirectories:
                 directory.fail(error)
 
     def unlock(self) -> None:
-        """Releases the locks."""
+        """Release the locks."""
         for lock in self._locks:
             lock.release()
         self._locks.clear()
@@ -99,7 +122,7 @@ class LogDirectories:
         return common_meta_properties(found)
 
     def write_meta_properties(self, meta: MetaProperties) -> None:
-        """Writes `meta.properties` where it is missing or different. Synced."""
+        """Write `meta.properties` where it is missing or different. Synced."""
         for directory in self.online():
             try:
                 if read_meta_properties(self.fs, directory.path) != meta:
@@ -108,7 +131,7 @@ class LogDirectories:
                 directory.fail(error)
 
     def write_checkpoint(self, name: str, offsets: Mapping[str, Offsets]) -> None:
-        """Writes a checkpoint file into every online directory in `offsets` (by path). Synced."""
+        """Write a checkpoint file into every online directory in `offsets` (by path). Synced."""
         for directory in self.online():
             if directory.path in offsets:
                 # The old checkpoint stays: outdated, but correct.
@@ -116,7 +139,7 @@ class LogDirectories:
                     self.write_checkpoint_of(directory, name, offsets[directory.path])
 
     def write_checkpoint_of(self, directory: LogDirectory, name: str, offsets: Offsets) -> None:
-        """Writes a checkpoint file of one directory. Synced. Raises StorageError.
+        """Write a checkpoint file of one directory. Synced. Raises StorageError.
 
         Does nothing when the file has these offsets already. Keeps `offsets`.
         """
@@ -145,7 +168,7 @@ class LogDirectories:
         return key in written if written is not None else self.fs.exists(path)
 
     def mark_clean(self, broker_epoch: int, unclean: Collection[LogDirectory] = ()) -> None:
-        """Writes the clean shutdown file into the online directories but `unclean`. Synced."""
+        """Write the clean shutdown file into the online directories but `unclean`. Synced."""
         for directory in self.online():
             if directory in unclean:
                 continue
@@ -154,3 +177,162 @@ class LogDirectories:
                 write_clean_shutdown(self.fs, marker, broker_epoch)
             except OSError as error:
                 directory.write_failed(error)
+
+
+# The process and the name that it used, by device and inode. A forked process inherits this table,
+# but none of the locks.
+_held: dict[tuple[int, int], tuple[int, str]] = {}
+_guard = Lock()
+
+
+class DirectoryLock:
+    """The lock of one log directory, held until `release` or the end of the process."""
+
+    __slots__ = ("_descriptors", "_key")
+
+    def __init__(self, directory: str) -> None:
+        """Raise DirectoryInUse when another broker holds the lock, in this process or another
+        one, and OSError."""
+        status = os.stat(directory)
+        self._key = (status.st_dev, status.st_ino)
+        self._descriptors: list[int] = []
+        with _guard:
+            process, name = _held.get(self._key, (-1, ""))
+            if process == os.getpid():
+                raise DirectoryInUse(
+                    f"log dir {directory} is used by this process already, as {name}; "
+                    "stop that broker, or give this one another log.dirs"
+                )
+            try:
+                self._lock(directory)
+            except BaseException:
+                self._close()
+                raise
+            _held[self._key] = (os.getpid(), directory)
+
+    def _lock(self, directory: str) -> None:
+        path = f"{directory}/{LOCK_FILE}"
+        in_use = DirectoryInUse(
+            f"log dir {directory} is locked by another broker process ({path}); "
+            "stop that one, or give this broker another log.dirs"
+        )
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._descriptors.append(descriptor)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            # Some network file systems have no such lock.
+            if error.errno == errno.EWOULDBLOCK:
+                raise in_use from None
+        descriptor = os.open(path, CREATE, FILE_MODE)
+        self._descriptors.append(descriptor)
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise in_use from None
+
+    def release(self) -> None:
+        with _guard:
+            if self._descriptors and _held.get(self._key, (-1, ""))[0] == os.getpid():
+                del _held[self._key]
+                with suppress(OSError):
+                    # A forked process may have the descriptor, and the lock with it.
+                    fcntl.flock(self._descriptors[0], fcntl.LOCK_UN)
+            self._close()
+
+    def _close(self) -> None:
+        while self._descriptors:
+            os.close(self._descriptors.pop())
+
+
+_VERSION = "0"
+
+
+class MetaProperties(NamedTuple):
+    """The broker and the cluster of a log directory; None for what the file does not contain."""
+
+    broker_id: int | None
+    cluster_id: str | None
+
+
+def read_meta_properties(fs: FileSystem, directory: str) -> MetaProperties | None:
+    """The properties of the directory, None when the file does not exist.
+
+    Raises CorruptFile, also for another version (KRaft mode has version 1), OSError.
+    """
+    path = f"{directory}/{META_PROPERTIES}"
+    values = read_properties(fs, path)
+    if values is None:
+        return None
+    version = values.get("version", _VERSION)
+    if version != _VERSION:
+        raise CorruptFile(path, f"version {version} is not that of a broker in ZooKeeper mode")
+    broker_id = values.get("broker.id")
+    try:
+        return MetaProperties(
+            None if broker_id is None else int(broker_id), values.get("cluster.id")
+        )
+    except ValueError:
+        raise CorruptFile(path, f"broker.id {broker_id!r} is not a number") from None
+
+
+def write_meta_properties(fs: FileSystem, directory: str, meta: MetaProperties) -> None:
+    """Replace the file; durable when this returns. Raises OSError."""
+    values = {"broker.id": str(meta.broker_id), "version": _VERSION}
+    if meta.cluster_id is not None:
+        values["cluster.id"] = meta.cluster_id
+    write_properties(fs, f"{directory}/{META_PROPERTIES}", values)
+
+
+def common_meta_properties(found: dict[str, MetaProperties]) -> MetaProperties:
+    """The properties that all directories (by path) share. Raises InconsistentMetadata."""
+    broker_ids = {d: m.broker_id for d, m in found.items() if m.broker_id is not None}
+    cluster_ids = {d: m.cluster_id for d, m in found.items() if m.cluster_id is not None}
+    for what, values in (("broker.id", broker_ids), ("cluster.id", cluster_ids)):
+        if len(set(values.values())) > 1:
+            listed = ", ".join(f"{directory}: {value}" for directory, value in values.items())
+            raise InconsistentMetadata(f"log directories have different {what} values: {listed}")
+    return MetaProperties(
+        next(iter(broker_ids.values()), None), next(iter(cluster_ids.values()), None)
+    )
+
+
+Key = tuple[str, int]
+
+
+class Placement:
+    """The preferred directory of a partition, or the one with the fewest logs, as in Kafka."""
+
+    __slots__ = ("_counts", "_directories", "_every_log", "_preferred")
+
+    def __init__(self, directories: LogDirectories, every_log: Callable[[], Iterable[Log]]) -> None:
+        """`every_log` returns all logs, future logs included."""
+        self._directories = directories
+        self._every_log = every_log
+        # For partitions that do not exist yet (AlterReplicaLogDirs).
+        self._preferred: dict[Key, str] = {}
+        # Logs by directory, kept while logs are created: thousands of them would be counted for
+        # each new one. None: to be counted.
+        self._counts: Counter[str] | None = None
+
+    def prefer(self, key: Key, directory: str) -> None:
+        """Set the directory in which the partition will be created. Raises ValueError."""
+        self._preferred[key] = self._directories.find(directory).path
+
+    def choose(self, key: Key) -> LogDirectory:
+        """The directory for a new log. Raises LogDirectoryOffline when all are offline."""
+        if len(online := self._directories.online()) == 1:
+            return online[0]
+        if self._counts is None:
+            self._counts = Counter(log.log_directory.path for log in self._every_log())
+        return self._directories.choose(self._counts, self._preferred.get(key))
+
+    def created(self, key: Key, directory: LogDirectory) -> None:
+        """The log was created there."""
+        self._preferred.pop(key, None)
+        if self._counts is not None:
+            self._counts[directory.path] += 1
+
+    def changed(self) -> None:
+        """A log was deleted, or moved to another directory."""
+        self._counts = None

@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
 
+from ottla.protocol.steps import Steps
 from ottla.storage.config import LogConfig
 from ottla.storage.directories.directory_loader import ConfigOf, LoadedDirectory, load_directory
 from ottla.storage.directories.known_directories import KnownDirectories
-from ottla.storage.directories.log_directories import LogDirectories
-from ottla.storage.directories.meta_properties import MetaProperties
+from ottla.storage.directories.log_directories import LogDirectories, MetaProperties, Placement
 from ottla.storage.directories.offset_checkpoints import OffsetCheckpoints
-from ottla.storage.directories.placement import Placement
 from ottla.storage.directories.replaced_logs import (
     check_future,
     choose_current,
@@ -31,9 +30,13 @@ from ottla.storage.directories.replaced_logs import (
     note_without_current,
     rename_to_current,
 )
-from ottla.storage.directories.retirements import Retirements
+from ottla.storage.directories.retirements import (
+    Retirements,
+    forget_note,
+    open_best,
+    paths_set_aside,
+)
 from ottla.storage.directories.same_directory import second_names
-from ottla.storage.directories.set_aside_logs import forget_note, open_best, paths_set_aside
 from ottla.storage.errors import (
     InconsistentMetadata,
     LogDirectoryOffline,
@@ -52,10 +55,9 @@ from ottla.storage.files.layout import (
 from ottla.storage.files.log_directory import LogDirectory
 from ottla.storage.files.open_files import DEFAULT_LIMIT
 from ottla.storage.files.set_aside import Note
-from ottla.storage.log.closing import RunAll, close_logs
-from ottla.storage.log.flush import FlushLater
+from ottla.storage.log.flush import FlushLater, RunAll, close_logs
+from ottla.storage.log.local_log import PartitionDirectory
 from ottla.storage.log.log import Log
-from ottla.storage.log.partition_directory import PartitionDirectory
 from ottla.storage.producer.producer_state import DEFAULT_EXPIRATION_MS
 from ottla.storage.recovery.load_progress import LoadProgress
 from ottla.storage.recovery.recovery import Opening, open_log
@@ -114,7 +116,7 @@ class LogManager:
     # --- start and stop ----------------------------------------------------------------------
 
     def lock(self) -> None:
-        """Locks the directories against other processes, Kafka's too. Raises DirectoryInUse."""
+        """Lock the directories against other processes, Kafka's too. Raises DirectoryInUse."""
         self.directories.lock()
 
     def load(
@@ -125,7 +127,7 @@ class LogManager:
         run_all: RunAll = _run_in_order,
         progress: LoadProgress | None = None,
     ) -> None:
-        """Opens all logs. Recovers those of directories that were not shut down cleanly.
+        """Open all logs. Recovers those of directories that were not shut down cleanly.
 
         `config_of` returns the settings of a topic. `run_all` may open the directories in worker
         threads, one job each. Directories that cannot be read are offline afterwards. `progress`
@@ -211,7 +213,7 @@ class LogManager:
         return sorted({topic for topic, _ in self._undecided})
 
     def decide(self, topic: str, topic_id: bytes | None, now_ms: int) -> None:
-        """Keeps the logs with the topic id of the cluster, and sets aside those with another one.
+        """Keep the logs with the topic id of the cluster, and set aside those with another one.
 
         Without a topic id, or without a log that has it, the logs that end last are kept. Call it
         for each of `undecided` before the logs are used.
@@ -232,7 +234,7 @@ class LogManager:
                     self._keep_one(key, self._logs[key], log, now_ms)
 
     def _take_future(self, loaded: LoadedDirectory, now_ms: int) -> None:
-        """Takes one future log of a partition. What interrupted moves have left is deleted if its
+        """Take one future log of a partition. What interrupted moves have left is deleted if its
         records are in the current log, and set aside if not."""
         for log in loaded.future:
             key = (log.topic, log.partition)
@@ -243,7 +245,7 @@ class LogManager:
                     log.path,
                     self.offline_directories[0],
                 )
-                log.release()
+                log.local.release()
                 continue
             if current is None:
                 note: Note | None = note_without_current(log)
@@ -261,7 +263,7 @@ class LogManager:
     def shutdown(
         self, now_ms: int, broker_epoch: int = -1, *, run_all: RunAll = _run_in_order
     ) -> None:
-        """Closes all logs, so that the next start needs no recovery.
+        """Close all logs, so that the next start needs no recovery.
 
         Syncing may take long, less with a `run_all` that runs in worker threads. Writes the clean
         shutdown file into the directories that are online and whose logs could all be closed.
@@ -273,12 +275,12 @@ class LogManager:
         self.directories.unlock()
 
     def abandon(self) -> None:
-        """Closes all descriptors and writes nothing, as after a crash of the process.
+        """Close all descriptors and write nothing, as after a crash of the process.
 
         The next start recovers the logs, with every append that has returned.
         """
         for log in self._every_log():
-            log.release()
+            log.local.release()
         self.directories.unlock()
 
     # --- identity ----------------------------------------------------------------------------
@@ -291,7 +293,7 @@ class LogManager:
         return self.directories.read_meta_properties()
 
     def write_meta_properties(self, broker_id: int, cluster_id: str) -> None:
-        """Writes `meta.properties` into directories where it is missing or different. Synced.
+        """Write `meta.properties` into directories where it is missing or different. Synced.
 
         Before that, logs an error for each directory of the last start that is missing.
         """
@@ -383,13 +385,13 @@ class LogManager:
         )
 
     def assign_topic_id(self, log: Log, topic_id: bytes) -> None:
-        """Writes the topic id of a log that has none yet.
+        """Write the topic id of a log that has none yet.
 
         Raises InconsistentMetadata when the log has another one, LogDirectoryOffline, DiskFull.
         """
         if log.topic_id is None:
             try:
-                write_partition_metadata(self.fs, log.metadata_path, topic_id)
+                write_partition_metadata(self.fs, log.local.directory.metadata_path, topic_id)
             except OSError as error:
                 raise log.log_directory.write_failed(error) from error
             log.local.directory.changes += 1
@@ -402,7 +404,7 @@ class LogManager:
     def delete_async(
         self, topic: str, partition: int, now_ms: int = 0, note: Note | None = None
     ) -> None:
-        """Removes the log and renames its directory; `purge` deletes it later.
+        """Remove the log and rename its directory; `purge` deletes it later.
 
         With a note the log is set aside: renamed to `-stray` and kept. Slices stay readable. Does
         nothing when there is no such log. Raises LogDirectoryOffline. Without space or memory for
@@ -429,19 +431,21 @@ class LogManager:
         config: LogConfig,
         now_ms: int,
     ) -> Log | None:
-        """Opens and recovers the best log with this topic id that was set aside, for `take_back`.
+        """Open and recover the best log with this topic id that was set aside, for `take_back`.
 
         May run in a worker thread. Raises StorageError.
         """
         opening = self._opening(now_ms, clean=False)
         return open_best(
             self.directories.online(),
-            *(topic, partition, topic_id),
+            topic,
+            partition,
+            topic_id,
             lambda directory: open_log(directory, config, opening, self.deletions),
         )
 
     def take_back(self, log: Log, now_ms: int) -> None:
-        """Makes a log of `open_set_aside` the current one. A current log without records is
+        """Make a log of `open_set_aside` the current one. A current log without records is
         deleted. Raises StorageError; the log stays set aside then.
         """
         key = (log.topic, log.partition)
@@ -460,7 +464,7 @@ class LogManager:
     # --- moving between directories ----------------------------------------------------------
 
     def prefer_directory(self, topic: str, partition: int, directory: str) -> None:
-        """Sets the directory in which the partition will be created. Raises ValueError."""
+        """Set the directory in which the partition will be created. Raises ValueError."""
         self._placement.prefer((topic, partition), directory)
 
     def get_future(self, topic: str, partition: int) -> Log | None:
@@ -468,7 +472,7 @@ class LogManager:
         return self._future.get((topic, partition))
 
     def create_future(self, topic: str, partition: int, directory: str, now_ms: int) -> Log:
-        """Creates a future log in `directory`, to be filled by `append_as_follower`.
+        """Create a future log in `directory`, to be filled by `append_as_follower`.
 
         Returns the existing future log if it is in that directory. Raises ValueError when the
         current log is there, LogDirectoryOffline, DiskFull.
@@ -491,7 +495,7 @@ class LogManager:
             current.begin_copy(log, now_ms)
         except StorageError:
             if log is not None:
-                log.release()
+                log.local.release()
             with suppress(OSError):
                 self.fs.remove_tree(path)  # the next attempt has another name
             raise
@@ -500,14 +504,14 @@ class LogManager:
         return log
 
     def abandon_future(self, topic: str, partition: int, now_ms: int) -> None:
-        """Deletes the future log, if there is one."""
+        """Delete the future log, if there is one."""
         future = self._future.pop((topic, partition), None)
         if future is not None:
             self._placement.changed()
             self._retirements.retire(future, now_ms)
 
     def replace_current_with_future(self, topic: str, partition: int, now_ms: int) -> Log:
-        """Makes the future log the current one and deletes the old one. Returns the log.
+        """Make the future log the current one and delete the old one. Returns the log.
 
         Raises ValueError when the future log has not caught up, OverlappingDirectories when both
         are one directory, and for its directory LogDirectoryOffline, DiskFull, ResourceExhausted;
@@ -536,7 +540,9 @@ class LogManager:
         if current.log_start_offset < current.local_log_start_offset:
             future.offsets.lower_log_start(current.log_start_offset)
         with suppress(StorageError):  # What was deleted stays deleted, also after a crash.
-            future.delete_records_before(min(current.log_start_offset, future.high_watermark))
+            future.truncator.delete_records_before(
+                min(current.log_start_offset, future.high_watermark)
+            )
             self._checkpoints.write_log_starts(future.log_directory)
         with suppress(LogDirectoryOffline):
             self._retirements.retire(current, now_ms, note_of_parts(current, future.path))
@@ -554,7 +560,7 @@ class LogManager:
     # --- periodic work -----------------------------------------------------------------------
 
     def flushes_due(self, now_ms: int) -> list[Log]:
-        """The logs to flush; `Log.begin_flush` does it in a worker thread.
+        """The logs to flush; `LogFlusher.begin_flush` does it in a worker thread.
 
         Those whose required flush failed, those with unflushed records last flushed `flush.ms` or
         longer ago, those with an inactive segment above the recovery point: recovery would read it.
@@ -565,26 +571,26 @@ class LogManager:
             if log.recovery_point < log.log_end_offset
             and (
                 log.offsets.flush_required
-                or log.recovery_point < log.active_segment.base_offset
-                or now_ms - log.last_flushed_ms >= log.config.flush_ms
+                or log.recovery_point < log.local.active.base_offset
+                or now_ms - log.flusher.last_flushed_ms >= log.config.flush_ms
             )
         ]
 
-    def cleanup(self, now_ms: int) -> Generator[None, None, int]:
-        """Applies retention to all logs, which renames files. Returns the number of segments."""
+    def cleanup(self, now_ms: int) -> Steps[int]:
+        """Apply retention to all logs, which renames files. Returns the number of segments."""
         deleted = 0
         for log in self._online_logs():
             yield
-            if log.is_closed:
+            if log.local.closed:
                 continue  # deleted meanwhile
             try:
-                deleted += yield from log.delete_old_segments(now_ms)
+                deleted += yield from log.retention.delete_old_segments(now_ms)
             except StorageError as error:
                 logger.error("%s: Retention failed, will retry: %s", log.name, error)
         return deleted
 
-    def remove_expired_producers(self, now_ms: int) -> Generator[None, None, int]:
-        """Removes producers idle for `producer.id.expiration.ms`. Returns their number."""
+    def remove_expired_producers(self, now_ms: int) -> Steps[int]:
+        """Remove producers idle for `producer.id.expiration.ms`. Returns their number."""
         removed = 0
         for log in self._online_logs():
             yield
@@ -593,13 +599,13 @@ class LogManager:
         return removed
 
     def set_producer_expiration(self, expiration_ms: int) -> None:
-        """Changes `producer.id.expiration.ms`."""
+        """Change `producer.id.expiration.ms`."""
         self._producer_expiration_ms = expiration_ms
         for log in self._every_log():
             log.producer_state.expiration_ms = expiration_ms
 
     def purge(self, now_ms: int) -> int:
-        """Deletes files and directories after their delay. May run in a worker thread."""
+        """Delete files and directories after their delay. May run in a worker thread."""
         return self.deletions.purge(now_ms)
 
     def measure_free_bytes(self) -> list[tuple[LogDirectory, int | OSError]]:
@@ -607,7 +613,7 @@ class LogManager:
         return [(directory, directory.free_bytes()) for directory in self.directories.all]
 
     def update_free_bytes(self, found: list[tuple[LogDirectory, int | OSError]]) -> None:
-        """Rejects appends to disks with less than `min_free_bytes` free, resumes others.
+        """Reject appends to disks with less than `min_free_bytes` free, resume others.
 
         Retries what lacked space or memory: directories of deleted logs that keep their names.
         """
@@ -616,7 +622,7 @@ class LogManager:
         self._retirements.retry()
 
     def find_restored(self) -> list[tuple[LogDirectory, set[str]]]:
-        """What is not set aside any more, for `forget_restored`. May run in a worker thread."""
+        """The paths no longer set aside, for `forget_restored`. May run in a worker thread."""
         return [(each, each.find_restored()) for each in self.directories.all if each.set_aside]
 
     def forget_restored(self, found: list[tuple[LogDirectory, set[str]]]) -> None:
@@ -629,20 +635,20 @@ class LogManager:
         self.update_free_bytes(self.measure_free_bytes())
 
     def checkpoint_recovery_points(self) -> None:
-        """Writes `log-start-offset-checkpoint`, then `recovery-point-offset-checkpoint`. May run
+        """Write `log-start-offset-checkpoint`, then `recovery-point-offset-checkpoint`. May run
         in a worker thread."""
         self._checkpoints.write_recovery_points()
 
     def checkpoint_high_watermarks(self) -> None:
-        """Writes `replication-offset-checkpoint`. May run in a worker thread."""
+        """Write `replication-offset-checkpoint`. May run in a worker thread."""
         self._checkpoints.write_high_watermarks()
 
     def checkpoint_log_starts(self) -> None:
-        """Writes `log-start-offset-checkpoint`. May run in a worker thread."""
+        """Write `log-start-offset-checkpoint`. May run in a worker thread."""
         self._checkpoints.write_log_starts()
 
     def checkpoint_all(self) -> None:
-        """Writes all three checkpoints. May run in a worker thread."""
+        """Write all three checkpoints. May run in a worker thread."""
         self.checkpoint_recovery_points()  # with the log starts
         self.checkpoint_high_watermarks()
 

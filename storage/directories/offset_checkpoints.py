@@ -37,7 +37,7 @@ class OffsetCheckpoints:
         self._confirmed: dict[str, int] = {}
 
     def write_recovery_points(self, only: LogDirectory | None = None) -> None:
-        """Writes `recovery-point-offset-checkpoint`. Raises StorageError for `only` one.
+        """Write `recovery-point-offset-checkpoint`. Raises StorageError for `only` one.
 
         Log starts are written before: a log start raises the recovery point without a sync, so a
         crash must not leave a recovery point above records that are back in the log.
@@ -66,12 +66,12 @@ class OffsetCheckpoints:
                 self._write_recovery_points(directory)
 
     def write_high_watermarks(self) -> None:
-        """Writes `replication-offset-checkpoint`."""
+        """Write `replication-offset-checkpoint`."""
         with self._lock:
             self._write(HIGH_WATERMARK_CHECKPOINT, self._collect(lambda log: log.high_watermark))
 
     def write_log_starts(self, only: LogDirectory | None = None) -> None:
-        """Writes `log-start-offset-checkpoint`, for logs that do not start with a segment, and for
+        """Write `log-start-offset-checkpoint`, for logs that do not start with a segment, and for
         all with tiered storage. Raises StorageError for `only` one."""
         with self._lock:
             self._write(LOG_START_CHECKPOINT, self._collect(self._log_start, only), only)

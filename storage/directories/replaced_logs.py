@@ -27,7 +27,7 @@ _COMPARED_BYTES = 64 << 20
 
 
 def rename_to_current(future: Log) -> None:
-    """Gives the future log the directory name of a current log. Durable when it returns.
+    """Give the future log the directory name of a current log. Durable when it returns.
 
     Raises LogDirectoryOffline, DiskFull, ResourceExhausted. After the latter two it may be
     called again. Raises InconsistentMetadata if somebody has moved or deleted the directory.
@@ -100,13 +100,13 @@ def choose_current(one: Log, other: Log) -> tuple[Log, Log, Note | None]:
         # Both were current, the one after the other.
         kept.update_high_watermark(max(kept.high_watermark, min(common_end, rest.high_watermark)))
         with suppress(LogDirectoryOffline):  # the next operation finds that, too
-            kept.delete_records_before(min(rest.log_start_offset, kept.high_watermark))
+            kept.truncator.delete_records_before(min(rest.log_start_offset, kept.high_watermark))
     return kept, rest, note
 
 
 def _make_durable(log: Log) -> None:
     """A power failure must not take back the records of a log, or its name. Raises StorageError."""
-    log.flush()
+    log.flusher.flush()
     directory = log.log_directory
     try:
         directory.fs.sync_directory(directory.path)
@@ -115,7 +115,7 @@ def _make_durable(log: Log) -> None:
 
 
 def note_of_other_topic(kept: Log, rest: Log) -> Note:
-    """Why a log is set aside whose topic id is not that of the log that is kept."""
+    """The reason to set aside a log whose topic id differs from the one that is kept."""
     return Note(
         Reason.SECOND_COPY,
         f"{kept.path} is another log of the partition, of topic id {_hex(kept)}; this one has topic"

@@ -43,7 +43,7 @@ class _Named:
 
 
 def check_distinct(fs: FileSystem, names: Sequence[str]) -> None:
-    """Raises OverlappingDirectories when a directory is named twice, is inside another one, or has
+    """Raise OverlappingDirectories when a directory is named twice, is inside another one, or has
     the log directory of another broker where a partition would be. Changes nothing."""
     named = [_Named(fs, name) for name in names]
     for one, other in combinations(named, 2):
@@ -61,7 +61,7 @@ def check_distinct(fs: FileSystem, names: Sequence[str]) -> None:
 
 
 def check_not_a_partition(fs: FileSystem, names: Sequence[str], other: str) -> None:
-    """Raises OverlappingDirectories when `other`, which is no log directory, is one of them or
+    """Raise OverlappingDirectories when `other`, which is no log directory, is one of them or
     would be taken for a partition in one. Changes nothing."""
     place = _Named(fs, other)
     is_like_partition = parse_partition_directory(os.path.basename(place.real)) is not None
@@ -129,7 +129,7 @@ def _how(one: _Named, other: _Named) -> str:
 
 
 def _identities(fs: FileSystem, path: str) -> Iterator[Identity]:
-    """Those of a real path and of all directories above it, from the lowest to the root."""
+    """The identities of a real path and of all directories above it, up to the root."""
     missing: list[list[str]] = []
     while True:
         try:

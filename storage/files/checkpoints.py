@@ -52,7 +52,7 @@ def _number(text: str) -> int:
 def write_offset_checkpoint(
     fs: FileSystem, path: str, offsets: Mapping[tuple[str, int], int]
 ) -> None:
-    """Replaces the file; durable when this returns. Raises OSError."""
+    """Replace the file; durable when this returns. Raises OSError."""
     lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
     _write_entries(fs, path, lines, sync=True)
 
@@ -85,7 +85,7 @@ def _epochs(path: str, lines: list[str]) -> list[tuple[int, int]]:
 def write_epoch_checkpoint(
     fs: FileSystem, path: str, entries: Iterable[tuple[int, int]], *, sync: bool
 ) -> None:
-    """Replaces the file; durable when this returns only with `sync`. Raises OSError."""
+    """Replace the file; durable when this returns only with `sync`. Raises OSError."""
     _write_entries(fs, path, [f"{epoch} {start}" for epoch, start in entries], sync=sync)
 
 
@@ -140,7 +140,7 @@ def read_properties(fs: FileSystem, path: str) -> dict[str, str] | None:
 
 
 def write_properties(fs: FileSystem, path: str, values: Mapping[str, str]) -> None:
-    """Replaces the file; durable when this returns. Raises OSError."""
+    """Replace the file; durable when this returns. Raises OSError."""
     text = "#\n" + "".join(f"{name}={value}\n" for name, value in values.items())
     replace_file(fs, path, text.encode("latin-1"), sync=True)
 
@@ -171,7 +171,7 @@ def read_partition_metadata(fs: FileSystem, path: str) -> bytes | None:
 
 
 def write_partition_metadata(fs: FileSystem, path: str, topic_id: bytes) -> None:
-    """Replaces the file. Durable after the next flush: a lost file is written again."""
+    """Replace the file. Durable after the next flush: a lost file is written again."""
     text = base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
     replace_file(fs, path, f"version: 0\ntopic_id: {text}".encode(), sync=False)
 
@@ -196,6 +196,6 @@ def read_clean_shutdown(fs: FileSystem, path: str) -> int | None:
 
 
 def write_clean_shutdown(fs: FileSystem, path: str, broker_epoch: int) -> None:
-    """Writes the clean shutdown file; durable when this returns. Raises OSError."""
+    """Write the clean shutdown file; durable when this returns. Raises OSError."""
     text = f'{{"version":0,"brokerEpoch":{broker_epoch}}}'
     replace_file(fs, path, text.encode(), sync=True)

@@ -11,8 +11,9 @@ logger = logging.getLogger("ottla.storage")
 
 
 class Deletions:
-    """What to delete and when. Kept in memory only: the suffix `.deleted` or `-delete` marks the
-    files for the next start.
+    """The files to delete, and when.
+
+    Kept in memory only: the suffix `.deleted` or `-delete` marks the files for the next start.
 
     `add` runs on the thread that owns the logs, `purge` may run in a worker thread meanwhile.
     """
@@ -42,7 +43,7 @@ class Deletions:
         ]
 
     def purge(self, now_ms: int) -> int:
-        """Deletes what is due and returns the number. Deleting large files can take long.
+        """Delete what is due and return the number. Deleting large files can take long.
 
         To delete a directory needs descriptors: what lacks them is retried by the next call.
         """

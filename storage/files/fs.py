@@ -43,7 +43,7 @@ _SAME_NAME_MAX = 100
 
 
 class FileSystem(Protocol):
-    """What storage needs from an operating system. All failures raise OSError."""
+    """The operations that storage needs from an operating system. All failures raise OSError."""
 
     def open(self, path: str, flags: int) -> int: ...
     def close(self, descriptor: int) -> None: ...
@@ -84,14 +84,14 @@ class RealFileSystem:
     exists = staticmethod(os.path.exists)
 
     def pread_into(self, descriptor: int, buffer: bytearray | memoryview, position: int) -> int:
-        """Reads into a buffer, as far as the file has bytes; returns how many."""
+        """Read into a buffer, as far as the file has bytes; returns how many."""
         return os.preadv(descriptor, [buffer], position)
 
     def size(self, descriptor: int) -> int:
         return os.fstat(descriptor).st_size
 
     def sync_directory(self, path: str) -> None:
-        """Makes creations, renames and removals in the directory durable."""
+        """Make creations, renames and removals in the directory durable."""
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
@@ -99,7 +99,7 @@ class RealFileSystem:
             os.close(descriptor)
 
     def remove_tree(self, path: str) -> None:
-        """Removes a directory and its contents, if it exists."""
+        """Remove a directory and its contents, if it exists."""
         import shutil
 
         try:
@@ -163,7 +163,7 @@ class RealFileSystem:
 
 
 def write_fully(fs: FileSystem, descriptor: int, buffer: Buffer, position: int) -> None:
-    """Writes the whole buffer at `position`, continuing after short writes.
+    """Write the whole buffer at `position`, continuing after short writes.
 
     Raises OSError; a part of the buffer may have been written then.
     """
@@ -200,7 +200,7 @@ def read_file(fs: FileSystem, path: str, limit: int) -> bytes:
 
 
 def clear_path(fs: FileSystem, path: str) -> None:
-    """Makes way for a file that can be derived again: removes what has its name.
+    """Make way for a file that can be derived again: removes what has its name.
 
     A directory is renamed, with what is in it. Raises OSError.
     """
@@ -217,7 +217,7 @@ def clear_path(fs: FileSystem, path: str) -> None:
 
 
 def rename_obstacle(fs: FileSystem, path: str) -> None:
-    """Gives a directory or a link with the name of a file another name. Raises OSError."""
+    """Give a directory or a link with the name of a file another name. Raises OSError."""
     for number in range(1, _SAME_NAME_MAX):
         name = f"{path}{_NOT_A_FILE_SUFFIX}{number}"
         if not fs.exists(name):
@@ -227,7 +227,7 @@ def rename_obstacle(fs: FileSystem, path: str) -> None:
 
 
 def open_replacing(fs: FileSystem, path: str) -> int:
-    """Opens a derived file for writing, a new one if what has its name cannot be used.
+    """Open a derived file for writing, a new one if what has its name cannot be used.
 
     Raises OSError.
     """
@@ -241,7 +241,7 @@ def open_replacing(fs: FileSystem, path: str) -> int:
 
 
 def replace_file(fs: FileSystem, path: str, content: bytes, *, sync: bool) -> None:
-    """Replaces the file atomically: readers see the old content or the new one, never a mixture.
+    """Replace the file atomically: readers see the old content or the new one, never a mixture.
 
     With `sync` the new content survives a power failure when this returns. Raises OSError.
     """

@@ -49,7 +49,7 @@ def _read(fs: FileSystem, directory: str, tree: str) -> int:
 def write_known_zxid(
     fs: FileSystem, directory: str, tree: str, zxid: int, *, sync: bool = True
 ) -> None:
-    """Replaces the file of one directory, durably with `sync`. Raises OSError."""
+    """Replace the file of one directory, durably with `sync`. Raises OSError."""
     fields = {"version": 1, "tree": tree, "zxid": zxid}
     content = json.dumps(fields).encode() + b"\n"
     replace_file(fs, f"{directory}/{KNOWN_ZXID_FILE}", content, sync=sync)

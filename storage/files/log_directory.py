@@ -36,7 +36,7 @@ _EXHAUSTED = {
 
 
 def is_exhausted(error: OSError) -> bool:
-    """Whether descriptors or memory are lacking, which is no failure of a disk."""
+    """Whether descriptors or memory are exhausted, which is not a failure of the disk."""
     return error.errno in _EXHAUSTED
 
 
@@ -96,12 +96,12 @@ class LogDirectory:
         return getattr(self.append_error, "reason", "")
 
     def check_online(self) -> None:
-        """Raises LogDirectoryOffline after a disk error."""
+        """Raise LogDirectoryOffline after a disk error."""
         if self.is_offline:
             raise self._copy_of_error()
 
     def check_writable(self) -> None:
-        """Raises LogDirectoryOffline or DiskFull when appends are rejected."""
+        """Raise LogDirectoryOffline or DiskFull when appends are rejected."""
         if self.append_error is not None:
             raise self._copy_of_error()
 
@@ -112,7 +112,7 @@ class LogDirectory:
         return type(error)(self.path, error.reason)
 
     def fail(self, error: OSError) -> LogDirectoryOffline:
-        """Takes the directory offline. Returns the exception to raise."""
+        """Take the directory offline. Returns the exception to raise."""
         if not self.is_offline:
             self.append_error = LogDirectoryOffline(self.path, str(error))
             logger.error(
@@ -158,7 +158,7 @@ class LogDirectory:
         return self.fail(error)
 
     def mark_full(self, reason: str) -> DiskFull:
-        """Rejects appends until there is space again. Returns the exception to raise."""
+        """Reject appends until there is space again. Returns the exception to raise."""
         if self.append_error is None:
             self.append_error = DiskFull(self.path, reason)
             logger.error(
@@ -170,7 +170,7 @@ class LogDirectory:
         return DiskFull(self.path, reason)
 
     def note_set_aside(self, items: Iterable[SetAside]) -> None:
-        """Adds logs and files that were set aside, for the faults that the broker reports."""
+        """Add logs and files that were set aside, for the faults that the broker reports."""
         with self._set_aside_lock:
             known = {item.path for item in self.set_aside}
             self.set_aside = [*self.set_aside, *(each for each in items if each.path not in known)]
@@ -185,7 +185,7 @@ class LogDirectory:
         return {item.path for item in tuple(self.set_aside) if not self.fs.exists(item.path)}
 
     def forget_restored(self, gone: set[str] | None = None) -> None:
-        """Drops what `find_restored` has found, or finds now. Raises OSError."""
+        """Drop what `find_restored` has found, or finds now. Raises OSError."""
         if gone is None:
             gone = self.find_restored()
         if gone:
@@ -217,7 +217,7 @@ class LogDirectory:
         return True
 
     def update_free_bytes(self, free: int | OSError, min_free_bytes: int) -> None:
-        """Rejects appends when less than `min_free_bytes` are free, resumes them when more are.
+        """Reject appends when less than `min_free_bytes` are free, resume them when more are.
 
         `free` is the result of `free_bytes`; an error takes the directory offline. Called
         periodically: a lack of descriptors is logged again when there was none in between.

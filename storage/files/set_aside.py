@@ -70,7 +70,7 @@ class Reason(StrEnum):
 
 
 class Note(NamedTuple):
-    """What is known of a whole log that is set aside.
+    """The facts about a whole log that is set aside.
 
     `needs_attention`: the facts did not agree, so it may be the only copy of its records. False for
     a log that two independent facts say is not needed; it is kept all the same.
@@ -105,7 +105,7 @@ class SetAside(NamedTuple):
 def write_note(
     fs: FileSystem, directory: str, note: Note, log: tuple[str, int] | None = None
 ) -> None:
-    """Writes the note into a directory that is renamed next. Durable. Raises OSError.
+    """Write the note into a directory that is renamed next. Durable. Raises OSError.
 
     `log` is (topic, partition), as the name of the directory has it if it is not given: the new
     name may have a part of a long topic name only.
@@ -169,7 +169,7 @@ def aside_name(taken: Iterable[str], name: str, reason: Reason) -> str:
 
 
 def set_file_aside(fs: FileSystem, path: str, reason: Reason) -> str:
-    """Renames a file of a log. Returns the new path. Not durable: the caller syncs the directory.
+    """Rename a file of a log. Returns the new path. Not durable: the caller syncs the directory.
 
     Raises OSError.
     """
@@ -191,7 +191,11 @@ def of_directory(fs: FileSystem, path: str) -> SetAside | None:
     if is_right and _TOPIC_NAME.fullmatch(str(noted)):
         topic = str(noted)
     return SetAside(
-        *(path, topic, parsed[1], note.reason, note.detail),
+        path,
+        topic,
+        parsed[1],
+        note.reason,
+        note.detail,
         needs_attention=note.needs_attention,
         set_aside_ms=note.set_aside_ms,
         base_offset=None,
@@ -206,7 +210,11 @@ def of_files(names: Iterable[str], directory: str, topic: str, partition: int) -
             continue
         found.append(
             SetAside(
-                *(f"{directory}/{name}", topic, partition, reason_of_file(name), ""),
+                f"{directory}/{name}",
+                topic,
+                partition,
+                reason_of_file(name),
+                "",
                 needs_attention=True,
                 set_aside_ms=-1,
                 base_offset=offset_of_file(name),

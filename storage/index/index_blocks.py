@@ -154,7 +154,7 @@ class IndexBlocks:
         self._firsts.clear()
 
     def release(self) -> None:
-        """Drops the descriptor and the blocks, for `OpenFiles`. The next use reads them again."""
+        """Drop the descriptor and the blocks, for `OpenFiles`. The next use reads them again."""
         self._file = None
         self.forget()
 

@@ -97,7 +97,7 @@ class IndexFile:
         return (self.max_bytes - self._stored_bytes - len(self._tail)) // self.ENTRY_BYTES
 
     def check_length(self) -> None:
-        """Raises CorruptIndex when the length is not a whole number of entries."""
+        """Raise CorruptIndex when the length is not a whole number of entries."""
         if self._stored_bytes % self.ENTRY_BYTES:
             raise CorruptIndex(
                 self.path,
@@ -105,7 +105,7 @@ class IndexFile:
             )
 
     def check(self) -> None:
-        """Raises CorruptIndex when the length or an entry of the last block is invalid.
+        """Raise CorruptIndex when the length or an entry of the last block is invalid.
 
         An index that was preallocated and not trimmed ends with zeros.
         """
@@ -114,13 +114,13 @@ class IndexFile:
             self._bytes_of(self.entries - 1)
 
     def check_all(self) -> None:
-        """Raises CorruptIndex when the length or any entry is invalid. 10 ms for 1 GiB of log."""
+        """Raise CorruptIndex when the length or any entry is invalid. 10 ms for 1 GiB of log."""
         self.check_length()
         for number in range(0, self._stored_bytes // self.ENTRY_BYTES, BLOCK_ENTRIES):
             self._bytes_of(number)
 
     def write(self) -> None:
-        """Writes pending entries to the file, without a sync. Raises OSError."""
+        """Write pending entries to the file, without a sync. Raises OSError."""
         if not self._tail:
             return
         self.changes += 1
@@ -136,7 +136,7 @@ class IndexFile:
         self._tail = bytearray()
 
     def create(self) -> None:
-        """Creates the file, or empties an existing one."""
+        """Create the file, or empty an existing one."""
         self.discard()
         self.changes += 1
         self._empty()
@@ -166,7 +166,7 @@ class IndexFile:
         yield from entry.iter_unpack(self._tail)
 
     def _keep(self, entries: int) -> None:
-        """Removes every entry from number `entries` on."""
+        """Remove every entry from number `entries` on."""
         self._truncation(entries)()
 
     def _truncation(self, entries: int) -> Callable[[], None]:
@@ -196,18 +196,18 @@ class IndexFile:
         self._stored_bytes = size
 
     def reset(self) -> None:
-        """Truncates the file to no entries."""
+        """Truncate the file to no entries."""
         self._tail = bytearray()
         self._blocks.close()
         self.changes += 1
         self._empty()
 
     def close(self) -> None:
-        """Writes pending entries and closes the file."""
+        """Write pending entries and close the file."""
         self.write()
         self._blocks.close()
 
     def discard(self) -> None:
-        """Closes the file without writing pending entries."""
+        """Close the file without writing pending entries."""
         self._tail = bytearray()
         self._blocks.close()

@@ -138,7 +138,7 @@ class OffsetIndex(IndexFile):
         return self.base_offset + blocks.hot_keys[at], positions[at]
 
     def truncate_to(self, offset: int) -> None:
-        """Removes the entries at and above `offset`."""
+        """Remove the entries at and above `offset`."""
         self.truncation(offset)()
 
     def truncation(self, offset: int) -> Callable[[], None]:
@@ -153,7 +153,7 @@ class OffsetIndex(IndexFile):
         return self._truncation(low)
 
     def keep_valid(self, offset: int) -> None:
-        """Removes the entries at and above `offset`, and all from the first one out of order.
+        """Remove the entries at and above `offset`, and all from the first one out of order.
 
         A crash may leave an arbitrary end of the file.
         """

@@ -83,7 +83,7 @@ class TimeIndex(IndexFile):
         return self.entry(entries - 1) if entries else (NO_TIMESTAMP, self.base_offset)
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
-        """Adds an entry if `timestamp` is above that of all entries."""
+        """Add an entry if `timestamp` is above that of all entries."""
         last = self._last_timestamp
         if last is None:
             last = self.last()[0]
@@ -120,7 +120,7 @@ class TimeIndex(IndexFile):
         return found, self.base_offset + relative
 
     def truncate_to(self, offset: int) -> None:
-        """Removes the entries at and above `offset`."""
+        """Remove the entries at and above `offset`."""
         self.truncation(offset)()
 
     def truncation(self, offset: int) -> Callable[[], None]:
@@ -141,7 +141,7 @@ class TimeIndex(IndexFile):
         return run
 
     def keep_valid(self, offset: int) -> None:
-        """Removes the entries at and above `offset`, and all from the first one out of order.
+        """Remove the entries at and above `offset`, and all from the first one out of order.
 
         A crash may leave an arbitrary end of the file.
         """
@@ -155,6 +155,6 @@ class TimeIndex(IndexFile):
         self._last_timestamp = None
 
     def reset(self) -> None:
-        """Truncates the file to no entries."""
+        """Truncate the file to no entries."""
         super().reset()
         self._last_timestamp = None

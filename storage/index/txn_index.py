@@ -134,11 +134,11 @@ class TransactionIndex:
         return found
 
     def append(self, entry: AbortedTransaction) -> None:
-        """Adds an aborted transaction. It is in the page cache when this returns."""
+        """Add an aborted transaction. It is in the page cache when this returns."""
         self.append_all([entry])
 
     def append_all(self, added: list[AbortedTransaction]) -> Callable[[], None]:
-        """Adds aborted transactions. Raises OSError, with none of them added.
+        """Add aborted transactions. Raises OSError, with none of them added.
 
         Returns the function that removes them again, for a marker that could not be written. It
         needs no descriptor and no disk space, and raises OSError like a disk that has failed.
@@ -160,7 +160,7 @@ class TransactionIndex:
         return undo
 
     def truncate_to(self, offset: int) -> None:
-        """Removes the transactions whose marker is at or above `offset`."""
+        """Remove the transactions whose marker is at or above `offset`."""
         self.truncation(offset)()
 
     def truncation(self, offset: int) -> Callable[[], None]:
@@ -172,7 +172,7 @@ class TransactionIndex:
         return partial(self._keep, OpenFile(self._fs, self.path, CREATE), keep)
 
     def _keep(self, file: OpenFile, entries: int) -> None:
-        """Removes all but the first `entries` entries, and what was written of more of them."""
+        """Remove all but the first `entries` entries, and what was written of more of them."""
         self.changes += 1
         del self.entries()[entries:]
         self._stored_bytes = entries * TXN_ENTRY_BYTES
@@ -182,14 +182,14 @@ class TransactionIndex:
             self._remove(file)
 
     def _remove(self, file: OpenFile) -> None:
-        """Empties the file first: after a power failure its name may be there again, below the
+        """Empty the file first: after a power failure its name may be there again, below the
         recovery point, where nothing compares it with the records."""
         self._fs.truncate(file.descriptor, 0)
         self._fs.sync(file.descriptor)
         self._fs.remove(self.path)
 
     def reset(self) -> None:
-        """Removes all entries, valid or not."""
+        """Remove all entries, valid or not."""
         self._entries = []
         if self._stored_bytes:
             self.changes += 1
@@ -204,7 +204,7 @@ class TransactionIndex:
                 self._remove(file)
 
     def replace(self, entries: list[AbortedTransaction]) -> None:
-        """Writes all entries; they are durable. Raises OSError."""
+        """Write all entries; they are durable. Raises OSError."""
         if not entries:
             self.reset()
             return
@@ -214,7 +214,7 @@ class TransactionIndex:
         self._entries, self._stored_bytes = entries, len(content)
 
     def collect(self, fetch_offset: int, upper_bound: int, into: list[AbortedTransaction]) -> bool:
-        """Adds the transactions that overlap [fetch_offset, upper_bound) to `into`.
+        """Add the transactions that overlap [fetch_offset, upper_bound) to `into`.
 
         True when later segments cannot contain more of them.
         """

@@ -83,7 +83,7 @@ class PartitionCheck:
             self.problems.append({"file": name, **where, "problem": str(reason)})
 
     def run(self, *, indexes_only: bool = False) -> PartitionCheck:
-        """Checks everything, or with `indexes_only` the logs and their indexes. Returns itself."""
+        """Check everything, or with `indexes_only` the logs and their indexes. Returns itself."""
         names = self._fs.list_files(self.path)
         self.set_aside = sum(name.endswith(SET_ASIDE_SUFFIX) for name in names)
         previous_end = -1

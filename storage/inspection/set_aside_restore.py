@@ -155,7 +155,11 @@ def find_set_aside(fs: FileSystem, roots: Sequence[str]) -> list[SetAside]:
 def _future(path: str, topic: str, partition: int) -> SetAside:
     detail = "a move between log directories was interrupted; no current log was found"
     return SetAside(
-        *(path, topic, partition, Reason.INCOMPLETE_MOVE, detail),
+        path,
+        topic,
+        partition,
+        Reason.INCOMPLETE_MOVE,
+        detail,
         needs_attention=True,
         set_aside_ms=-1,
         base_offset=None,
@@ -198,7 +202,7 @@ def root_of(item: SetAside) -> str:
 
 
 def summary_of(fs: FileSystem, item: SetAside) -> LogSummary:
-    """What an item has, read from its files. Read-only. Raises OSError."""
+    """Read the contents of an item from its files. Read-only. Raises OSError."""
     if item.is_log:
         return log_summary(fs, item.path)
     directory, _, name = item.path.rpartition("/")
@@ -244,7 +248,7 @@ def _topic_id(fs: FileSystem, directory: str) -> bytes | None:
 def read_content(
     fs: FileSystem, path: str, base_offset: int, size: int, *, checksums: bool = True
 ) -> Content:
-    """Reads all batches of a `.log` file. Raises OSError."""
+    """Read all batches of a `.log` file. Raises OSError."""
     first: int | None = None
     expected, epochs, is_transactional = base_offset, list[tuple[int, int]](), False
     damage: str | None = None
@@ -291,7 +295,7 @@ class Restorer:
         self._verified: dict[str, _Extent] = {}
 
     def restore(self, item: SetAside, *, replace: bool = False) -> str:
-        """Takes an item back into service. Returns what it did, as a sentence.
+        """Take an item back into service. Returns what it did, as a sentence.
 
         `replace` sets aside a log that is in the place of a whole log. Durable. Raises Refused,
         OSError; CorruptFile for a checkpoint that cannot be read.
@@ -301,7 +305,7 @@ class Restorer:
         return self._restore_file(item)
 
     def finish(self, path: str) -> str | None:
-        """Completes what was interrupted for an item that has no longer this path.
+        """Complete what was interrupted for an item that has no longer this path.
 
         Returns what it did, None if there was nothing. Durable. Raises OSError.
         """
@@ -329,7 +333,7 @@ class Restorer:
         return None
 
     def discard(self, item: SetAside) -> str:
-        """Deletes an item and its records. Returns what it did. Durable. Raises OSError.
+        """Delete an item and its records. Returns what it did. Durable. Raises OSError.
 
         A broker may run meanwhile, which has none of the files open; not for a future log.
         """
@@ -518,7 +522,7 @@ class Restorer:
         files, found = OpenFiles(), []
         for base in _segments(names):
             segment = Segment(
-                *(self._fs, directory, base, LogConfig(), files), created_ms=0, sizes=names
+                self._fs, directory, base, LogConfig(), files, created_ms=0, sizes=names
             )
             try:
                 end = segment.next_offset()
@@ -539,7 +543,7 @@ class Restorer:
         return content
 
     def _verify(self, directory: str, segment: _Extent) -> None:
-        """Verifies a live segment, once for all items of a partition, and makes it durable."""
+        """Verify a live segment, once for all items of a partition, and make it durable."""
         path = f"{directory}/{segment_file_name(segment.base, LOG_SUFFIX)}"
         if self._verified.get(path) != segment:
             self._read(directory, segment.base, segment.size, checksums=True)
@@ -568,7 +572,7 @@ class Restorer:
     def _check_epochs(
         self, item: SetAside, content: Content, directory: str, segments: Sequence[_Extent]
     ) -> None:
-        """Raises Refused where leader epochs would fall: the log has another history."""
+        """Raise Refused where leader epochs would fall: the log has another history."""
         filled = [each for each in segments if each.size]
         at = [each.base for each in filled].index(content.base_offset)
         epochs = list(content.epochs)
@@ -611,7 +615,7 @@ class Restorer:
         return read_offset_checkpoint(self._fs, f"{root}/{name}")
 
     def _change_checkpoint(self, root: str, name: str, change: Callable[[Offsets], object]) -> None:
-        """Raises CorruptFile: the offsets of the other logs would be lost."""
+        """Raise CorruptFile: the offsets of the other logs would be lost."""
         offsets = self._read_checkpoint(root, name)
         before = dict(offsets)
         change(offsets)

@@ -152,7 +152,7 @@ def walk_batches(
 
 
 def check_checksum(path: str, place: Place, batch: memoryview) -> None:
-    """Raises CorruptLog when the stored CRC does not match the bytes."""
+    """Raise CorruptLog when the stored CRC does not match the bytes."""
     if place.magic == 2:
         stored = int.from_bytes(batch[ATTRIBUTES_POSITION - 4 : ATTRIBUTES_POSITION], "big")
         computed = crc32c(batch[ATTRIBUTES_POSITION:])

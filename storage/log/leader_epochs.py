@@ -58,7 +58,7 @@ class LeaderEpochs:
         return self.changes > max(self.synced_changes, 0)
 
     def load(self) -> None:
-        """Reads the file. Raises CorruptFile, with nothing loaded, when it is corrupt."""
+        """Read the file. Raises CorruptFile, with nothing loaded, when it is corrupt."""
         entries = read_epoch_checkpoint(self._fs, self.path)
         for (epoch, start), (later, later_start) in pairwise(entries):
             if not (epoch < later and start < later_start):
@@ -130,7 +130,7 @@ class LeaderEpochs:
         return self._epochs[index - 1] if index else NO_EPOCH
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Removes epochs that start at or after `end_offset`. Raises OSError, with none removed."""
+        """Remove epochs that start at or after `end_offset`. Raises OSError, with none removed."""
         keep = bisect_left(self._starts, end_offset)
         if keep < len(self._starts):
             before = self.entries
@@ -138,7 +138,7 @@ class LeaderEpochs:
             self._write_or_restore(before)
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Removes epochs that end at or before `start_offset`, where the first one starts then."""
+        """Remove epochs that end at or before `start_offset`, where the first one starts then."""
         covering = bisect_right(self._starts, start_offset) - 1
         if covering < 0 or (covering == 0 and self._starts[0] == start_offset):
             return
@@ -149,12 +149,12 @@ class LeaderEpochs:
         self._write()
 
     def write_again(self) -> None:
-        """Writes what `truncate_from_start` could not write. Raises OSError."""
+        """Write what `truncate_from_start` could not write. Raises OSError."""
         if not self.is_written:
             self._write()
 
     def clear(self) -> None:
-        """Removes all epochs. Raises OSError."""
+        """Remove all epochs. Raises OSError."""
         if self._epochs:
             before = self.entries
             self._set([])
@@ -184,7 +184,7 @@ class LeaderEpochs:
                 self.changes += 1
 
     def replace(self, entries: list[tuple[int, int]]) -> None:
-        """Replaces all entries by these, which are ascending. Raises OSError."""
+        """Replace all entries by these, which are ascending. Raises OSError."""
         before = self.entries
         self._set(entries if self.is_enabled else [])
         self._write_or_restore(before)

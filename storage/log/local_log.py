@@ -1,25 +1,27 @@
-"""The segments of one log on disk: the active one, rolling, retiring and replacing segments.
+"""The segments of one log on disk: its directory, the segments in order, and the active one.
 
-Kafka's `LocalLog`: knows files and segments, but neither record validation nor leader epochs.
+`LocalLog` is Kafka's: it knows files and segments, but neither record validation nor leader epochs.
+It rolls, retires and replaces segments.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 
 from ottla.storage.config import LogConfig
-from ottla.storage.errors import LogClosed, StorageError
+from ottla.storage.errors import CorruptIndex, LogClosed, StorageError
 from ottla.storage.files.deletions import Deletions
 from ottla.storage.files.fs import READ_ONLY
-from ottla.storage.files.layout import DELETED_SUFFIX
-from ottla.storage.files.log_directory import NO_SPACE, is_exhausted
+from ottla.storage.files.layout import DELETED_SUFFIX, LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA
+from ottla.storage.files.log_directory import NO_SPACE, LogDirectory, is_exhausted
+from ottla.storage.files.open_files import OpenFiles
 from ottla.storage.files.set_aside import Reason
-from ottla.storage.log.partition_directory import PartitionDirectory
+from ottla.storage.index.txn_index import AbortedTransaction, Rebuild
 from ottla.storage.log.parts_aside import set_segment_aside
 from ottla.storage.log.segment import MAX_RELATIVE_OFFSET, Segment
-from ottla.storage.log.segment_list import SegmentList
 from ottla.storage.producer.producer_state import ProducerState
 
 logger = logging.getLogger("ottla.storage")
@@ -74,7 +76,7 @@ class LocalLog:
         return sum(segment.size for segment in self.segments)
 
     def update_config(self, config: LogConfig) -> None:
-        """Uses new settings from the next append on."""
+        """Use new settings from the next append on."""
         self.config = config
         self._set_roll_limits()
 
@@ -105,7 +107,7 @@ class LocalLog:
         return False
 
     def roll(self, now_ms: int, base_offset: int) -> Segment:
-        """Starts a new active segment at `base_offset` and returns it. Does not flush the old one.
+        """Start a new active segment at `base_offset` and return it. Does not flush the old one.
 
         Writes a producer snapshot at the base offset. An empty active segment with the same base
         offset is kept. Raises DiskFull or LogDirectoryOffline.
@@ -129,7 +131,7 @@ class LocalLog:
         return segment
 
     def create_segment(self, base_offset: int, created_ms: int) -> Segment:
-        """Creates the files of a segment that is not in `segments` yet.
+        """Create the files of a segment that is not in `segments` yet.
 
         Raises OSError, with none of the files left: appends may continue in the active segment,
         and a file of the new one would hide their records at the next start.
@@ -145,7 +147,7 @@ class LocalLog:
         return segment
 
     def remove_files(self, segment: Segment) -> None:
-        """Removes the files of a segment that is not in `segments`."""
+        """Remove the files of a segment that is not in `segments`."""
         segment.release()
         try:
             for path in segment.paths():
@@ -155,14 +157,14 @@ class LocalLog:
             self.directory.log_directory.fail(error)
 
     def use_as_active(self, segment: Segment) -> None:
-        """Appends go to `segment`, which is in `segments`, from now on."""
+        """Append go to `segment`, which is in `segments`, from now on."""
         self.active = segment
         self._set_roll_limits()
 
     # --- failures ----------------------------------------------------------------------------
 
     def check_writable(self, *, even_if_full: bool = False) -> None:
-        """Raises LogClosed, LogDirectoryOffline or DiskFull when nothing can be appended.
+        """Raise LogClosed, LogDirectoryOffline or DiskFull when nothing can be appended.
 
         `even_if_full` ignores `min_free_bytes`: the reserve is for coordinators, so that consumers
         can commit and transactions can end.
@@ -175,7 +177,7 @@ class LocalLog:
             self.directory.log_directory.check_writable()
 
     def check_descriptors(self) -> None:
-        """Opens a few descriptors and closes them. Raises OSError when there are too few.
+        """Open a few descriptors and close them. Raises OSError when there are too few.
 
         For operations that open one file after the other and cannot be undone half-way.
         """
@@ -189,7 +191,7 @@ class LocalLog:
                 fs.close(descriptor)
 
     def write_failed(self, error: OSError) -> StorageError:
-        """Removes a partial write from the active segment. Returns the exception to raise."""
+        """Remove a partial write from the active segment. Returns the exception to raise."""
         self.roll_timestamp = _NOT_KNOWN  # the first batch may be gone
         if error.errno in NO_SPACE:
             try:
@@ -205,7 +207,7 @@ class LocalLog:
     # --- removing and replacing --------------------------------------------------------------
 
     def retire_segments(self, segments: Sequence[Segment], due_ms: int) -> None:
-        """Removes segments from the log. Renames their files to `.deleted`, deletes them later.
+        """Remove segments from the log. Renames their files to `.deleted`, deletes them later.
 
         Deletes them at once if there is no space for the longer names: a full disk takes no log
         directory offline, and what is being read now stays readable. The producer snapshots at
@@ -230,7 +232,7 @@ class LocalLog:
             self._deletions.add(snapshot, due_ms)
 
     def set_segments_aside(self, segments: Sequence[Segment], reason: Reason, detail: str) -> None:
-        """Removes segments from the log, and keeps their records in files that are set aside.
+        """Remove segments from the log, and keep their records in files that are set aside.
 
         Durable after the next flush: a power failure brings them back. Raises OSError.
         """
@@ -284,7 +286,7 @@ class LocalLog:
     # --- the directory -----------------------------------------------------------------------
 
     def release(self) -> None:
-        """Closes descriptors without writing anything. Slices stay readable."""
+        """Close descriptors without writing anything. Slices stay readable."""
         self.closed = True
         for segment in self.segments:
             segment.release()
@@ -297,3 +299,155 @@ class LocalLog:
         for segment in self.segments:
             segment.move_to(path)
         self._producers.directory = path
+
+
+class SegmentList:
+    """Segments sorted by base offset. The last one is the active one."""
+
+    __slots__ = ("_bases", "_segments")
+
+    def __init__(self) -> None:
+        self._bases: list[int] = []
+        self._segments: list[Segment] = []
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def __iter__(self) -> Iterator[Segment]:
+        """Iterate over a copy: the list may change during the iteration."""
+        return iter(tuple(self._segments))
+
+    @property
+    def active(self) -> Segment:
+        return self._segments[-1]
+
+    @property
+    def first(self) -> Segment:
+        return self._segments[0]
+
+    @property
+    def base_offsets(self) -> list[int]:
+        return list(self._bases)
+
+    def add(self, segment: Segment) -> None:
+        """Insert a segment. Raises ValueError when there is one with the same base offset."""
+        index = bisect_left(self._bases, segment.base_offset)
+        if index < len(self._bases) and self._bases[index] == segment.base_offset:
+            raise ValueError(
+                f"a segment with base offset {segment.base_offset} is in the list already"
+            )
+        self._bases.insert(index, segment.base_offset)
+        self._segments.insert(index, segment)
+
+    def remove(self, segment: Segment) -> None:
+        index = bisect_left(self._bases, segment.base_offset)
+        if index == len(self._bases) or self._segments[index] is not segment:
+            raise ValueError(f"{segment!r} is not in the list")
+        del self._bases[index]
+        del self._segments[index]
+
+    def clear(self) -> list[Segment]:
+        """Remove and return all segments."""
+        removed = self._segments
+        self._bases, self._segments = [], []
+        return removed
+
+    def floor(self, offset: int) -> Segment | None:
+        """The last segment whose base offset is at or below `offset`, None if there is none."""
+        index = bisect_right(self._bases, offset) - 1
+        return self._segments[index] if index >= 0 else None
+
+    def after(self, segment: Segment) -> Segment | None:
+        """The next segment, None for the last one."""
+        index = bisect_right(self._bases, segment.base_offset)
+        return self._segments[index] if index < len(self._segments) else None
+
+    def from_offset(self, offset: int) -> list[Segment]:
+        """Every segment that may contain `offset` or a later one."""
+        index = max(0, bisect_right(self._bases, offset) - 1)
+        return self._segments[index:]
+
+    def between(self, start: int, end: int) -> list[Segment]:
+        """Every segment that may contain an offset in [start, end)."""
+        if start >= end:
+            return []
+        low = max(0, bisect_right(self._bases, start) - 1)
+        return self._segments[low : bisect_left(self._bases, end)]
+
+
+class PartitionDirectory:
+    """Where the files of one log are. `path` changes when the directory is renamed.
+
+    `name` is `topic-partition`, also while the directory has another name (`-future`, `-delete`).
+    `changes` counts those of its entries that a flush makes durable: segments that were created or
+    removed, `partition.metadata`, a rename of the directory.
+    """
+
+    __slots__ = (
+        "_files",
+        "changes",
+        "fs",
+        "log_directory",
+        "name",
+        "partition",
+        "path",
+        "rebuild_aborted",
+        "synced_changes",
+        "topic",
+    )
+
+    def __init__(
+        self, log_directory: LogDirectory, path: str, topic: str, partition: int, files: OpenFiles
+    ) -> None:
+        self.log_directory = log_directory
+        self.fs = log_directory.fs
+        self.path = path
+        self.topic = topic
+        self.partition = partition
+        self.name = f"{topic}-{partition}"
+        self._files = files
+        #: Repairs the transaction indexes of its segments; None while the log is being opened.
+        self.rebuild_aborted: Rebuild | None = None
+        # An earlier process may not have synced it.
+        self.changes = 1
+        self.synced_changes = 0
+
+    def __repr__(self) -> str:
+        return f"PartitionDirectory({self.path})"
+
+    @property
+    def metadata_path(self) -> str:
+        """The path of `partition.metadata`."""
+        return f"{self.path}/{PARTITION_METADATA}"
+
+    @property
+    def leader_epoch_path(self) -> str:
+        """The path of `leader-epoch-checkpoint`."""
+        return f"{self.path}/{LEADER_EPOCH_CHECKPOINT}"
+
+    def segment(
+        self,
+        base_offset: int,
+        config: LogConfig,
+        created_ms: int,
+        sizes: Mapping[str, int] | None = None,
+        suffix: str = "",
+    ) -> Segment:
+        """A segment in this directory; `sizes` as in `Segment`. Creates and opens no file."""
+        segment = Segment(
+            self.fs,
+            self.path,
+            base_offset,
+            config,
+            self._files,
+            created_ms=created_ms,
+            sizes=sizes if sizes is not None else {},
+            suffix=suffix,
+        )
+        segment.txn_index.rebuild = self._rebuild
+        return segment
+
+    def _rebuild(self, base_offset: int, damage: CorruptIndex) -> list[AbortedTransaction]:
+        if self.rebuild_aborted is None:
+            raise damage
+        return self.rebuild_aborted(base_offset, damage)

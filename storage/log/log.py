@@ -1,8 +1,9 @@
 """The log of one partition: the interface of storage to the rest of the broker.
 
 A log is owned by one thread, that of the event loop. Nothing here blocks on anything but the disk,
-starts a task or reads a clock; callers pass `now_ms`. Slow work is split: `begin_flush` returns an
-object whose `run` may be called in a worker thread, and so may the functions of `compaction`.
+starts a task or reads a clock; callers pass `now_ms`. Slow work is split: `flusher.begin_flush`
+returns an object whose `run` may be called in a worker thread, and so may the functions of
+`compaction`.
 
 Durability: an append is in the page cache when it returns (it survives kill -9, not a power
 failure). It is on disk when a flush that began after it has finished; everything below
@@ -12,70 +13,101 @@ failure). It is on disk when a flush that began after it has finished; everythin
 
 With tiered storage (KIP-405) records from `log_start_offset` to `local_log_start_offset` are in
 remote storage only.
+
+An append has a fast path: one batch of magic 2 from a client that no setting changes, in no
+transaction, and from a producer without an id or with the next sequence number. Followers have one
+for the same kind of batch. Everything else is validated by `ottla.storage.records.validation`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+import logging
+from collections.abc import Callable, Iterator
 from struct import Struct
 
 from ottla.protocol.records.batch import (
+    ATTRIBUTES_POSITION,
     BATCH_OVERHEAD,
+    CONTROL_MASK,
     HEADER,
     LEADER_EPOCH_POSITION,
+    LOG_OVERHEAD,
     MAX_SEQUENCE,
+    TRANSACTIONAL_MASK,
     patch_max_timestamp,
 )
 from ottla.protocol.records.batch import CREATE_TIME as CREATE_TIME_ID
 from ottla.protocol.records.compression import LZ4
 from ottla.protocol.records.crc32c import crc32c
-from ottla.protocol.records.lz4_header import is_plain_frame
+from ottla.protocol.records.errors import CorruptRecordError, RecordsError
+from ottla.protocol.records.frames import is_plain_frame
 from ottla.storage.config import CREATE_TIME, NO_LIMIT, LogConfig
-from ottla.storage.errors import CorruptIndex
+from ottla.storage.errors import (
+    BatchTooLargeForSegment,
+    CorruptIndex,
+    InvalidTransactionState,
+    LogClosed,
+    OffsetInRemoteStorage,
+    OffsetOutOfRange,
+    StorageError,
+    UnexpectedAppendOffset,
+)
+from ottla.storage.files.fs import UNUSABLE_FILE
 from ottla.storage.files.log_directory import LogDirectory
 from ottla.storage.index.txn_index import AbortedTransaction
-from ottla.storage.log.batch_times import BatchTimes
+from ottla.storage.log.batch_scan import CorruptLog, Place, find, walk, walk_batches
+from ottla.storage.log.batch_times import BatchTimes, Found, find_newest, find_timestamp
 from ottla.storage.log.flush import Flush, LogFlusher
 from ottla.storage.log.leader_epochs import LeaderEpochs
 from ottla.storage.log.local_log import LocalLog
-from ottla.storage.log.log_appender import LogAppender
 from ottla.storage.log.log_info import AppendInfo, ReadInfo, RemoteLogState
 from ottla.storage.log.log_offsets import LogOffsets
-from ottla.storage.log.log_reader import LogReader
-from ottla.storage.log.log_writer import LogWriter
-from ottla.storage.log.retention import LogRetention
-from ottla.storage.log.segment import Segment
-from ottla.storage.log.transaction_indexes import rebuilt_transaction_index
-from ottla.storage.log.truncation import LogTruncator
-from ottla.storage.producer.producer_entry import AppendOrigin
+from ottla.storage.log.producer_replay import rebuilt_transaction_index
+from ottla.storage.log.segment import MAX_RELATIVE_OFFSET, Segment
+from ottla.storage.log.truncation import LogRetention, LogTruncator
+from ottla.storage.producer.producer_entry import (
+    AppendedBatch,
+    AppendOrigin,
+    CompletedTransaction,
+    ProducerAppend,
+    ProducerEntry,
+)
 from ottla.storage.producer.producer_state import ProducerState
 from ottla.storage.producer.verification import Verification, Verifications
 from ottla.storage.records.batch_content import check_content
-from ottla.storage.records.validation import ValidatedRecords
+from ottla.storage.records.validation import (
+    Accepted,
+    AcceptedBatch,
+    ValidatedRecords,
+    assign,
+    prepare_for_follower,
+    validate_records,
+)
 from ottla.storage.records.validation_budget import ValidationBudget
+
+logger = logging.getLogger("ottla.storage")
 
 _unpack = HEADER.unpack_from
 _pack_offset = Struct(">q").pack_into
 _pack_epoch = Struct(">i").pack_into
 _CLIENT = AppendOrigin.CLIENT
+_OF_TRANSACTIONS = TRANSACTIONAL_MASK | CONTROL_MASK
+# Skips the Python frame of AppendedBatch(...), which is a tenth of the append of a small batch.
+_as_appended = tuple.__new__
+_READ_ERRORS = (CorruptLog, CorruptIndex, OSError)
 
 
 class Log:
     """One partition's log; created by `LogManager`, opened by `recovery.open_log`.
 
-    Appending, reading, flushing, truncation and retention each have a class of their own; they
-    share `local` (the segments on disk), `offsets`, the producer state and the leader epochs.
+    `flusher`, `truncator` and `retention` work on the same `local` (the segments on disk),
+    `offsets`, producer state and leader epochs.
     """
 
     __slots__ = (
-        "_appender",
         "_directory",
         "_is_plain",
-        "_reader",
-        "_retention",
         "_size_limit",
-        "_truncator",
-        "_writer",
         "config",
         "flusher",
         "leader_epochs",
@@ -85,9 +117,11 @@ class Log:
         "offsets",
         "partition",
         "producer_state",
+        "retention",
         "segments",
         "topic",
         "topic_id",
+        "truncator",
         "verifications",
     )
 
@@ -116,13 +150,8 @@ class Log:
         self.leader_epochs = leader_epochs
         self.verifications = verifications
         self.flusher = LogFlusher(local, offsets, producer_state, leader_epochs, now_ms)
-        self._writer = LogWriter(local, offsets, leader_epochs)
-        self._appender = LogAppender(
-            local, offsets, self._writer, self.flusher, producer_state, verifications
-        )
-        self._reader = LogReader(directory, local.segments, offsets)
-        self._truncator = LogTruncator(local, offsets, producer_state, leader_epochs)
-        self._retention = LogRetention(local, offsets, self._truncator)
+        self.truncator = LogTruncator(local, offsets, producer_state, leader_epochs)
+        self.retention = LogRetention(local, offsets, self.truncator)
         self._set_config(local.config)
         directory.rebuild_aborted = self._rebuild_aborted
 
@@ -135,11 +164,6 @@ class Log:
     def path(self) -> str:
         """The directory of the partition."""
         return self._directory.path
-
-    @property
-    def metadata_path(self) -> str:
-        """The path of `partition.metadata`."""
-        return self._directory.metadata_path
 
     @property
     def log_start_offset(self) -> int:
@@ -172,31 +196,12 @@ class Log:
         return self.offsets.recovery_point
 
     @property
-    def last_flushed_ms(self) -> int:
-        """When the log was last flushed, or opened."""
-        return self.flusher.last_flushed_ms
-
-    @property
     def truncations(self) -> int:
         """How often the end of the log was truncated since it was opened."""
         return self.offsets.truncations
 
-    @property
-    def size_in_bytes(self) -> int:
-        """Bytes of records in all segments."""
-        return self.local.size_in_bytes
-
-    @property
-    def is_closed(self) -> bool:
-        return self.local.closed
-
-    @property
-    def active_segment(self) -> Segment:
-        """The segment that is appended to."""
-        return self.local.active
-
     def update_config(self, config: LogConfig) -> None:
-        """Uses new settings from the next append on."""
+        """Use new settings from the next append on."""
         self.local.update_config(config)
         self._set_config(config)
         has_epochs = config.record_magic == 2
@@ -231,7 +236,7 @@ class Log:
         verification: Verification | None = None,
         budget: ValidationBudget | None = None,
     ) -> AppendInfo:
-        """Validates batches, assigns offsets and leader epoch in place, and appends them at once.
+        """Validate batches, assign offsets and leader epoch in place, and append them at once.
 
         `records` is writable and belongs to the log until this returns. A batch that the producer
         sent before is not written again: `AppendInfo.duplicate`. Raises RecordsError for invalid
@@ -248,7 +253,7 @@ class Log:
         then and a retry of an idempotent producer is a duplicate.
         """
         size = len(records)
-        # The common case, inline. LogAppender handles everything else, and raises the errors.
+        # The fast path. `_append_any` handles everything else, and raises the errors.
         if self._is_plain and origin is _CLIENT and BATCH_OVERHEAD <= size <= self._size_limit:
             (base, length, _, magic, crc, flags, delta, oldest, timestamp, producer_id, epoch,
              sequence, count) = _unpack(records)  # fmt: skip
@@ -270,12 +275,12 @@ class Log:
                         entry is not None
                         and entry.epoch == epoch
                         and entry.batches
-                        # LogAppender handles sequence numbers that wrap around.
+                        # Not one that wraps around.
                         and 0 < entry.batches[-1][1] + 1 == sequence <= MAX_SEQUENCE - delta
                         and entry.transaction_first_offset < 0
                     )
                     if not in_order:
-                        return self._appender.append(
+                        return self._append_any(
                             records, leader_epoch, now_ms, origin, verification, budget
                         )
                 if self.local.closed or self.log_directory.append_error is not None:
@@ -285,10 +290,10 @@ class Log:
                 first = self.offsets.log_end_offset
                 _pack_offset(records, 0, first)
                 _pack_epoch(records, LEADER_EPOCH_POSITION, leader_epoch)
-                return self._appender.write_plain(
+                return self._write_plain(
                     records, first, delta, newest, leader_epoch, now_ms, entry, epoch, sequence
                 )
-        return self._appender.append(records, leader_epoch, now_ms, origin, verification, budget)
+        return self._append_any(records, leader_epoch, now_ms, origin, verification, budget)
 
     def append_validated(
         self,
@@ -298,22 +303,269 @@ class Log:
         now_ms: int,
         verification: Verification | None = None,
     ) -> AppendInfo:
-        """Appends a client's batches that `validation.validate_records` has validated before.
+        """Append a client's batches that `validation.validate_records` has validated before.
 
         Checks sequence numbers, epochs and transactions now. Raises as `append`.
         """
-        return self._appender.append_validated(validated, leader_epoch, now_ms, verification)
+        self.local.check_writable()
+        return self._append_validated(validated, leader_epoch, now_ms, _CLIENT, verification)
+
+    def _append_any(
+        self,
+        records: bytearray | memoryview,
+        leader_epoch: int,
+        now_ms: int,
+        origin: AppendOrigin,
+        verification: Verification | None,
+        budget: ValidationBudget | None,
+    ) -> AppendInfo:
+        """`append` for anything but a single plain batch."""
+        self.local.check_writable(even_if_full=origin is AppendOrigin.COORDINATOR)
+        validated = validate_records(records, self.config, origin, now_ms, budget)
+        return self._append_validated(validated, leader_epoch, now_ms, origin, verification)
+
+    def _append_validated(
+        self,
+        validated: ValidatedRecords,
+        leader_epoch: int,
+        now_ms: int,
+        origin: AppendOrigin,
+        verification: Verification | None,
+    ) -> AppendInfo:
+        offsets = self.offsets
+        accepted = assign(
+            validated, leader_epoch=leader_epoch, first_offset=offsets.log_end_offset, now_ms=now_ms
+        )
+        self._check_fits(accepted)
+        changes = self._changes(origin, verification)
+        duplicate = changes.check(accepted)
+        if duplicate is not None:
+            # The flush after the first append may have failed.
+            if self.flusher.exceeds_flush_messages:
+                self.flusher.require_flush(now_ms)
+            stamped = self.config.message_timestamp_type != "CreateTime"
+            return AppendInfo(
+                duplicate.first_offset,
+                duplicate.last_offset,
+                duplicate.timestamp,
+                duplicate.timestamp if stamped else -1,
+                offsets.log_start_offset,
+                0,
+                duplicate=True,
+            )
+        return self._write(accepted, changes, now_ms)
 
     def append_as_follower(
         self, records: bytearray | memoryview | bytes, *, now_ms: int
     ) -> AppendInfo:
-        """Appends batches from the leader unchanged. Their offsets must continue this log.
+        """Append batches from the leader unchanged. Their offsets must continue this log.
 
         Also a batch that is larger than `segment.bytes`: the leader has it from before a change.
         Raises CorruptRecordError, UnexpectedAppendOffset, OffsetsOutOfOrder and what `append`
         raises about the disk.
         """
-        return self._appender.append_as_follower(records, now_ms)
+        plain = self._append_plain_as_follower(records, now_ms)
+        if plain is not None:
+            return plain
+        local, offsets = self.local, self.offsets
+        local.check_writable()
+        accepted = prepare_for_follower(records)
+        end = offsets.log_end_offset
+        if not accepted.batches:
+            return AppendInfo(-1, -1, -1, -1, offsets.log_start_offset, 0)
+        first, last = accepted.batches[0].first_offset, accepted.batches[-1].last_offset
+        if first < end:
+            raise UnexpectedAppendOffset(self.name, first, last, end)
+        # A batch that is larger than segment.bytes gets a segment of its own: the leader has it
+        # from before a change. Kafka rejects it, and the replica never catches up.
+        for run in _runs(accepted, self.config.segment_bytes):
+            changes = self._changes(AppendOrigin.REPLICATION, None)
+            changes.check(run)
+            info = self._write(run, changes, now_ms)
+        return AppendInfo(
+            first, last, info.max_timestamp, -1, offsets.log_start_offset, len(accepted.buffer)
+        )
+
+    def _append_plain_as_follower(
+        self, records: bytearray | memoryview | bytes, now_ms: int
+    ) -> AppendInfo | None:
+        """Append a single batch that is in no transaction, from a known producer or from one
+        without an id, as most are. None: nothing was done."""
+        view = memoryview(records)
+        size = len(view)
+        local, offsets = self.local, self.offsets
+        if not BATCH_OVERHEAD <= size <= self.config.segment_bytes:
+            return None
+        (first, length, leader_epoch, magic, crc, flags, delta, _, timestamp, producer_id, epoch,
+         sequence, _) = _unpack(view)  # fmt: skip
+        if (
+            length + LOG_OVERHEAD != size
+            or magic != 2
+            or flags & _OF_TRANSACTIONS
+            or first < offsets.log_end_offset
+            or delta < 0
+            or crc32c(view[ATTRIBUTES_POSITION:]) != crc
+            or local.closed
+            or self.log_directory.append_error is not None
+        ):
+            return None
+        entry = None
+        if producer_id >= 0:
+            entry = self.producer_state.producers.get(producer_id)
+            if (
+                entry is None
+                or entry.epoch != epoch
+                or entry.transaction_first_offset >= 0
+                or not 0 <= sequence <= MAX_SEQUENCE - delta
+            ):
+                return None
+        return self._write_plain(
+            view, first, delta, timestamp, leader_epoch, now_ms, entry, epoch, sequence
+        )
+
+    def _write_plain(
+        self,
+        batch: bytearray | memoryview,
+        first: int,
+        delta: int,
+        timestamp: int,
+        leader_epoch: int,
+        now_ms: int,
+        entry: ProducerEntry | None,
+        epoch: int,
+        sequence: int,
+    ) -> AppendInfo:
+        """Append a single batch in no transaction, of which everything was checked, and remember
+        its sequence numbers in the producer's entry."""
+        last = first + delta
+        local, offsets = self.local, self.offsets
+        assert offsets.log_end_offset <= first <= last
+        if leader_epoch != self.leader_epochs.latest_epoch:
+            self.assign_epoch(leader_epoch, first)
+        segment = local.active
+        # The limits decide nearly every append without a call.
+        if (
+            not 0 <= timestamp <= local.roll_timestamp
+            or segment.log.size + len(batch) > local.roll_bytes
+            or last > local.roll_offset
+            or segment.index_entries_left <= 0
+        ) and local.must_roll(len(batch), timestamp, last, now_ms):
+            segment = self._roll_for(first, last, now_ms)
+        try:
+            segment.append(batch, last, timestamp, first)
+        except OSError as error:
+            raise local.write_failed(error) from error
+        offsets.log_end_offset = end = last + 1
+        # Before the flush: a batch that is written but not flushed must be recognised when the
+        # producer sends it again.
+        if entry is not None:
+            appended = (sequence, sequence + delta, first, last, timestamp)
+            entry.remember(epoch, _as_appended(AppendedBatch, appended))
+        self.producer_state.end_offset = end
+        if end - offsets.recovery_point >= self.config.flush_messages:
+            self.flusher.require_flush(now_ms)
+        return AppendInfo(first, last, timestamp, -1, offsets.log_start_offset, len(batch))
+
+    def _check_fits(self, accepted: Accepted) -> None:
+        size, limit = len(accepted.buffer), self.config.segment_bytes
+        if size > limit:
+            raise BatchTooLargeForSegment(self.name, size, limit)
+
+    def _write(self, accepted: Accepted, changes: _ProducerChanges, now_ms: int) -> AppendInfo:
+        """Write batches at the log end, with one write, and update the producer state.
+
+        Raises DiskFull, with nothing written, or LogDirectoryOffline.
+        """
+        batches, offsets = accepted.batches, self.offsets
+        first, last = batches[0].first_offset, batches[-1].last_offset
+        newest = max(batch.max_timestamp for batch in batches)
+        aborted = changes.aborted()
+        undo = self._index(aborted, accepted, newest, now_ms) if aborted else None
+        try:
+            self._write_batches(accepted.buffer, batches, newest, now_ms)
+        except BaseException:  # MemoryError, too: the marker has this offset again
+            if undo is not None:
+                self._undo(undo)
+            raise
+        # Before the flush: batches that are written but not flushed must be recognised when the
+        # producer sends them again.
+        if changes.apply():
+            offsets.refresh_first_unstable()
+        self.producer_state.end_offset = last + 1
+        if self.flusher.exceeds_flush_messages:
+            self.flusher.require_flush(now_ms)
+        start, size = offsets.log_start_offset, len(accepted.buffer)
+        return AppendInfo(first, last, newest, accepted.log_append_time, start, size)
+
+    def _write_batches(
+        self,
+        buffer: bytearray | memoryview,
+        batches: list[AcceptedBatch],
+        max_timestamp: int,
+        now_ms: int,
+    ) -> None:
+        local = self.local
+        first, last = batches[0].first_offset, batches[-1].last_offset
+        assert self.offsets.log_end_offset <= first <= last
+        for batch in batches:
+            if batch.header is None:
+                self._forget_epochs(batch.first_offset)
+            elif batch.leader_epoch != self.leader_epochs.latest_epoch:
+                self.assign_epoch(batch.leader_epoch, batch.first_offset)
+        segment = local.active
+        if local.must_roll(len(buffer), max_timestamp, last, now_ms):
+            segment = self._roll_for(first, last, now_ms)
+        try:
+            segment.append_many(buffer, batches, last)
+        except OSError as error:
+            raise local.write_failed(error) from error
+        self.offsets.log_end_offset = last + 1
+
+    def _index(
+        self, aborted: list[AbortedTransaction], accepted: Accepted, newest: int, now_ms: int
+    ) -> Callable[[], None]:
+        """Index aborted transactions before their markers are written. Returns what undoes it.
+
+        After the write it would be too late: a marker without its entry shows aborted records to
+        consumers. An entry without its marker, which a crash may leave, is above the recovery
+        point, and recovery removes it.
+        """
+        local, batches = self.local, accepted.batches
+        size, last = len(accepted.buffer), batches[-1].last_offset
+        if local.must_roll(size, newest, last, now_ms):
+            self._roll_for(batches[0].first_offset, last, now_ms)
+        try:
+            return local.active.txn_index.append_all(aborted)
+        except OSError as error:
+            raise local.write_failed(error) from error
+
+    def _undo(self, undo: Callable[[], None]) -> None:
+        try:
+            undo()
+        except OSError as error:
+            self.log_directory.fail(error)
+
+    def _changes(self, origin: AppendOrigin, verification: Verification | None) -> _ProducerChanges:
+        return _ProducerChanges(
+            self.name, self.producer_state, self.verifications, origin, verification
+        )
+
+    # --- segments and leader epochs ------------------------------------------------------------
+
+    def roll(self, now_ms: int) -> Segment:
+        """Start a new active segment at the log end. Raises DiskFull, LogDirectoryOffline."""
+        return self.local.roll(now_ms, self.offsets.log_end_offset)
+
+    def _roll_for(self, first_offset: int, last_offset: int, now_ms: int) -> Segment:
+        """Start a segment for batches with these offsets, of which a follower has a gap before.
+
+        It begins at the log end nevertheless. Recovery would take the gap for lost records, if
+        nothing says that compaction left it: the topic may have another `cleanup.policy` by now.
+        Of compressed messages of an old format, which begin below `first_offset`, those below its
+        base offset would not be found once it is the first. Kafka begins it at the batch.
+        """
+        base_offset = max(self.offsets.log_end_offset, last_offset - MAX_RELATIVE_OFFSET)
+        return self.local.roll(now_ms, min(base_offset, first_offset))
 
     def assign_epoch(self, leader_epoch: int, start_offset: int) -> None:
         """Batches from `start_offset` on have this leader epoch. Does nothing if it is known, or if
@@ -321,64 +573,29 @@ class Log:
 
         Raises DiskFull, LogDirectoryOffline.
         """
-        self._writer.assign_epoch(leader_epoch, start_offset)
+        if leader_epoch >= 0:
+            try:
+                self.leader_epochs.assign(leader_epoch, start_offset)
+            except OSError as error:
+                raise self.local.write_failed(error) from error
 
     def replace_epochs(self, entries: list[tuple[int, int]]) -> None:
         """Each leader epoch of this log with its start offset, ascending. Raises DiskFull,
         LogDirectoryOffline, with what was known before."""
-        self._writer.replace_epochs(entries)
+        try:
+            self.leader_epochs.replace(entries)
+        except OSError as error:
+            raise self.local.write_failed(error) from error
 
-    def roll(self, now_ms: int) -> Segment:
-        """Starts a new active segment at the log end. Raises DiskFull, LogDirectoryOffline."""
-        return self.local.roll(now_ms, self.offsets.log_end_offset)
+    def _forget_epochs(self, offset: int) -> None:
+        """Before a message of an old format, which has no epoch: followers truncate to the high
+        watermark from then on, as in Kafka, since epochs do not tell what is in the log."""
+        try:
+            self.leader_epochs.forget_up_to(offset)
+        except OSError as error:
+            raise self.local.write_failed(error) from error
 
     # --- removing records --------------------------------------------------------------------
-
-    def truncation_parts(self, offset: int) -> list[int]:
-        """The offsets to truncate to, descending to `offset`, each in a turn of the event loop."""
-        return self._truncator.parts(offset)
-
-    def prepare_truncation(
-        self, offset: int, *, keep_committed: bool = False
-    ) -> Generator[Callable[[], None] | None, None, None]:
-        """Does most of the work of `truncate_to` before it, in steps of a few milliseconds.
-
-        Replays the producer state up to `offset`: seconds for a large segment. A step may give a
-        function, which raises StorageError: it lowers the recovery point on disk, or copies what
-        `keep_committed` keeps. The caller runs it in a worker, or `truncate_to` does that. The log
-        may be used between the steps, and `truncate_to` be called for another offset. Raises
-        LogDirectoryOffline, ResourceExhausted.
-        """
-        return self._truncator.prepare(offset, keep_committed)
-
-    def truncate_to(self, offset: int, *, keep_committed: bool = False) -> bool:
-        """Removes everything from `offset` on. False when the log ends at or below it anyway.
-
-        A batch that contains `offset` is removed as a whole: the log may end below `offset` then.
-        With `keep_committed` records below the high watermark are set aside, or nothing is removed.
-        Raises LogDirectoryOffline, DiskFull, and CorruptLog, with nothing removed, if a damaged
-        batch hides where `offset` is.
-        """
-        return self._truncator.truncate_to(offset, keep_committed)
-
-    def truncate_fully_and_start_at(
-        self,
-        offset: int,
-        log_start_offset: int | None = None,
-        state: RemoteLogState | None = None,
-        *,
-        keep_committed: bool = False,
-    ) -> None:
-        """Removes everything on this disk. The log continues at `offset`.
-
-        It starts there too, or at `log_start_offset`: records between both are in remote storage,
-        and `state` has their leader epochs and producers. After a crash in between, the log is as
-        it was, or with this state. `keep_committed` as for `truncate_to`. Raises CorruptFile,
-        DiskFull, LogDirectoryOffline.
-        """
-        self._truncator.truncate_fully_and_start_at(
-            offset, log_start_offset, state, keep_committed=keep_committed
-        )
 
     def begin_copy(self, copy: Log, now_ms: int) -> None:
         """`copy` begins, empty, where this log begins on its disk, and knows its producers so far.
@@ -392,24 +609,7 @@ class Log:
         except OSError as error:
             raise self.log_directory.read_failed(error) from error
         state = None if snapshot is None else RemoteLogState([], snapshot, now_ms)
-        copy.truncate_fully_and_start_at(offset, self.log_start_offset, state)
-
-    def delete_records_before(self, offset: int) -> bool:
-        """Advances the log start to `offset`; the next retention run deletes whole segments.
-
-        True when it moved. Raises OffsetOutOfRange above the high watermark, LogDirectoryOffline.
-        """
-        return self._truncator.delete_records_before(offset)
-
-    def delete_old_segments(self, now_ms: int) -> Generator[None, None, int]:
-        """Deletes the segments that retention does not keep, some in each step. Returns their
-        number. Raises DiskFull, LogDirectoryOffline.
-        """
-        return self._retention.delete_old_segments(now_ms)
-
-    def is_expired(self, now_ms: int) -> bool:
-        """Whether retention by time would delete all records here, or there is one by size."""
-        return self._retention.is_expired(now_ms)
+        copy.truncator.truncate_fully_and_start_at(offset, self.log_start_offset, state)
 
     # --- reading -----------------------------------------------------------------------------
 
@@ -430,7 +630,82 @@ class Log:
         batch headers only. Raises OffsetOutOfRange (OffsetInRemoteStorage below the local log
         start offset), CorruptRecordError, LogDirectoryOffline.
         """
-        return self._reader.read(offset, max_bytes, up_to, min_one_batch, read_committed)
+        offsets = self.offsets
+        end = offsets.log_end_offset
+        start = offsets.log_start_offset
+        stable, high_watermark = offsets.last_stable_offset, offsets.high_watermark
+        info = ReadInfo(None, offset, start, stable, high_watermark, end)
+        if offset > end or offset < offsets.local_log_start_offset:
+            raise self._out_of_range(offset)
+        if offset >= up_to or offset == end:
+            return info
+        try:
+            limit = min(up_to, end)
+            self._read_slice(info, offset, max_bytes, limit, min_one_batch, read_committed)
+        except _READ_ERRORS as error:
+            raise self._read_failed(error) from error
+        return info
+
+    def _read_slice(
+        self,
+        info: ReadInfo,
+        offset: int,
+        max_bytes: int,
+        up_to: int,
+        min_one_batch: bool,
+        read_committed: bool,
+    ) -> None:
+        segment: Segment | None = self.segments.floor(offset)
+        if segment is not None and up_to == info.log_end_offset and not read_committed:
+            last = segment.find_last_batch(offset)
+            if last is not None:
+                position, base_offset = last
+                length = segment.size - position
+                if min_one_batch or length <= max_bytes:
+                    info.first_batch_base_offset = base_offset
+                    info.slice = segment.log.slice(position, length)
+                    return
+        place: Place | None = None
+        while segment is not None:
+            place = segment.find_batch(offset)
+            if place is not None:
+                break
+            # Compaction may have removed everything above `offset` from this segment.
+            segment = self.segments.after(segment)
+        if segment is None or place is None:
+            return
+        position = place.position
+        end = self._end_position(segment, up_to)
+        room = max(max_bytes, place.size) if min_one_batch else max_bytes
+        length = end - position
+        if length > room:
+            # The slice ends with a whole batch: clients discard a partial one.
+            length = _boundary(segment, place, position + room) - position
+        if length <= 0:
+            return
+        info.slice = segment.log.slice(position, length)
+        info.first_batch_base_offset = place.base_offset
+        if read_committed:
+            bound = self._end_offset(segment, position + length, end, up_to)
+            info.aborted_transactions = self._aborted(segment, offset, bound)
+
+    def _end_position(self, segment: Segment, up_to: int) -> int:
+        if up_to >= self.offsets.log_end_offset:
+            return segment.size
+        if segment.base_offset >= up_to:
+            return 0
+        following = self.segments.after(segment)
+        if following is not None and up_to >= following.base_offset:
+            return segment.size
+        return segment.position_of(up_to)
+
+    def _end_offset(self, segment: Segment, position: int, end: int, up_to: int) -> int:
+        """The offset at which a slice that ends at `position` stops."""
+        if position >= end:
+            following = self.segments.after(segment)
+            return up_to if following is None else min(up_to, following.base_offset)
+        place = next(walk(segment.log, position, segment.size), None)
+        return up_to if place is None else place.base_offset
 
     def is_older_segment(self, offset: int, end: int) -> bool:
         """Whether the segment of `offset` is before that of `end`, an offset above it."""
@@ -441,28 +716,23 @@ class Log:
 
         For offsets in remote storage. Raises CorruptRecordError, LogDirectoryOffline.
         """
-        return self._reader.aborted_transactions(offset, end)
+        try:
+            return self._collect_aborted(self.segments.first, offset, end)
+        except _READ_ERRORS as error:
+            raise self._read_failed(error) from error
 
-    def offset_for_timestamp(
-        self, timestamp: int, times: BatchTimes | None = None
-    ) -> tuple[int, int, int] | None:
-        """(timestamp, offset, leader epoch) of the first record with at least this timestamp.
+    def _collect_aborted(
+        self, segment: Segment, offset: int, bound: int
+    ) -> list[AbortedTransaction]:
+        found: list[AbortedTransaction] = []
+        for later in self.segments.from_offset(segment.base_offset):
+            if later.txn_index.exists and later.txn_index.collect(offset, bound, found):
+                break
+        return found
 
-        None when all records are older. Reads and decompresses one batch in nearly every case. With
-        `times` that have a budget, raises ReadBudgetExceeded for a batch that exceeds it.
-        """
-        return self._reader.offset_for_timestamp(timestamp, times or BatchTimes())
-
-    def max_timestamp_offset(self, times: BatchTimes | None = None) -> tuple[int, int, int] | None:
-        """(timestamp, offset, leader epoch) of the first record with the newest timestamp.
-
-        `times` as for `offset_for_timestamp`.
-        """
-        return self._reader.max_timestamp_offset(times or BatchTimes())
-
-    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(epoch, end offset) for OffsetForLeaderEpoch; (-1, -1) when the epoch is unknown."""
-        return self.leader_epochs.end_offset_for(epoch, self.offsets.log_end_offset)
+    def _aborted(self, segment: Segment, offset: int, bound: int) -> list[tuple[int, int]]:
+        found = self._collect_aborted(segment, offset, bound)
+        return sorted(((t.producer_id, t.first_offset) for t in found), key=lambda pair: pair[1])
 
     def batches(self, from_offset: int, to_offset: int | None = None) -> Iterator[memoryview]:
         """The whole batches that contain offsets in [from_offset, to_offset), in order.
@@ -472,10 +742,87 @@ class Log:
         LogDirectoryOffline.
         """
         end = self.offsets.log_end_offset if to_offset is None else to_offset
-        return self._reader.batches(from_offset, end)
+        return self._batches(from_offset, end)
+
+    def _batches(self, from_offset: int, to_offset: int) -> Iterator[memoryview]:
+        # Anything may happen at a yield: retention and compaction remove segments, so the next one
+        # is looked up when it is reached, and the file of this one is held open.
+        offset = max(from_offset, 0)
+        truncations = self.offsets.truncations
+        segment: Segment | None = self.segments.floor(offset) or self.segments.first
+        while segment is not None and segment.base_offset < to_offset:
+            try:
+                start = segment.find_batch(offset)
+                if start is not None:
+                    file = segment.log.pinned()
+                    for place, content in walk_batches(file, start.position, segment.size):
+                        if place.base_offset >= to_offset:
+                            return
+                        yield content
+                        offset = place.last_offset + 1
+                        if self.offsets.truncations != truncations:
+                            raise self._out_of_range(offset)
+            except _READ_ERRORS as error:
+                raise self._read_failed(error) from error
+            following = self.segments.floor(offset)
+            if following is None or following is segment or start is None:
+                following = self.segments.after(segment)
+            segment = following
+
+    # --- by timestamp and leader epoch -----------------------------------------------------------
+
+    def offset_for_timestamp(self, timestamp: int, times: BatchTimes | None = None) -> Found | None:
+        """(timestamp, offset, leader epoch) of the first record with at least this timestamp.
+
+        None when all records are older. Reads and decompresses one batch in nearly every case. With
+        `times` that have a budget, raises ReadBudgetExceeded for a batch that exceeds it.
+        """
+        start = self.offsets.log_start_offset
+        try:
+            return find_timestamp(self.segments, start, timestamp, times or BatchTimes())
+        except _READ_ERRORS as error:
+            raise self._read_failed(error) from error
+
+    def max_timestamp_offset(self, times: BatchTimes | None = None) -> Found | None:
+        """(timestamp, offset, leader epoch) of the first record with the newest timestamp.
+
+        `times` as for `offset_for_timestamp`.
+        """
+        start = self.offsets.log_start_offset
+        try:
+            return find_newest(self.segments, start, times or BatchTimes())
+        except _READ_ERRORS as error:
+            raise self._read_failed(error) from error
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(epoch, end offset) for OffsetForLeaderEpoch; (-1, -1) when the epoch is unknown."""
+        return self.leader_epochs.end_offset_for(epoch, self.offsets.log_end_offset)
+
+    # --- failures --------------------------------------------------------------------------------
+
+    def _out_of_range(self, offset: int) -> OffsetOutOfRange:
+        start, end = self.offsets.log_start_offset, self.offsets.log_end_offset
+        is_remote = start <= offset < self.offsets.local_log_start_offset
+        kind = OffsetInRemoteStorage if is_remote else OffsetOutOfRange
+        return kind(self.name, offset, start, end)
+
+    def _read_failed(
+        self, error: CorruptLog | CorruptIndex | OSError
+    ) -> StorageError | RecordsError:
+        """The exception that reads promise for an error of the disk or of the files."""
+        directory = self._directory
+        if not isinstance(error, OSError):
+            return CorruptRecordError(f"{self.name}: {error}")
+        if isinstance(error, FileNotFoundError) and not directory.fs.exists(directory.path):
+            return LogClosed(f"{directory.name} was deleted")
+        if error.errno in UNUSABLE_FILE:
+            # Of one file, which the error names: the others can be read.
+            logger.error("%s: A file cannot be read: %s", directory.name, error)
+            return CorruptRecordError(f"{directory.name}: {error}")
+        return directory.log_directory.read_failed(error)
 
     def update_high_watermark(self, offset: int) -> int:
-        """Sets the high watermark, limited to log start and log end. Returns the new one."""
+        """Set the high watermark, limited to log start and log end. Returns the new one."""
         return self.offsets.update_high_watermark(offset)
 
     def _rebuild_aborted(self, base_offset: int, damage: CorruptIndex) -> list[AbortedTransaction]:
@@ -490,43 +837,148 @@ class Log:
 
     # --- flushing and closing ----------------------------------------------------------------
 
-    def begin_flush(self) -> Flush | None:
-        """What to sync to make everything appended so far durable; None if all of it is.
-
-        Call `run` of the result, which may take long and may run in a worker thread, and then
-        `finish_flush` on the thread that owns the log. Raises DiskFull, LogDirectoryOffline.
-        """
-        return self.flusher.begin_flush()
-
-    def finish_flush(self, flush: Flush, now_ms: int) -> None:
-        """Advances the recovery point. Raises LogDirectoryOffline when `flush.run` failed."""
-        self.flusher.finish_flush(flush, now_ms)
-
-    def flush(self, now_ms: int | None = None) -> None:
-        """Makes everything appended so far durable, on this thread."""
-        self.flusher.flush(now_ms)
-
     def close(self) -> None:
-        """Writes a producer snapshot, syncs everything and closes all descriptors."""
+        """Write a producer snapshot, sync everything and close all descriptors."""
         flush = self.begin_close()
         if flush is not None:
             flush.run()
-        self.finish_close(flush)
-
-    def begin_close(self) -> Flush | None:
-        """`close` up to the syncing: `run` the result, if any, and then call `finish_close`."""
-        self._truncator.write_epochs()
-        return self.flusher.begin_close()
-
-    def finish_close(self, flush: Flush | None) -> None:
-        """Closes all descriptors. Raises LogDirectoryOffline when the flush failed."""
         self.flusher.finish_close(flush)
 
-    def release(self) -> None:
-        """Closes descriptors without writing anything. Slices stay readable."""
-        self.local.release()
+    def begin_close(self) -> Flush | None:
+        """`close` up to the syncing: `run` the result, if any, then call `flusher.finish_close`."""
+        self.truncator.write_epochs()
+        return self.flusher.begin_close()
 
     def move_to(self, path: str) -> None:
         """The directory of the partition has been renamed to `path`."""
         self.local.move_to(path)
         self.leader_epochs.path = self._directory.leader_epoch_path
+
+
+def _runs(accepted: Accepted, limit: int) -> Iterator[Accepted]:
+    """The batches in runs that each fit into a segment, or are one batch: the leader may have
+    larger segments."""
+    view = memoryview(accepted.buffer)
+    if len(view) <= limit:
+        yield accepted
+        return
+    start = 0
+    run: list[AcceptedBatch] = []
+    for batch in accepted.batches:
+        if run and batch.position + batch.size - start > limit:
+            yield Accepted(view[start : batch.position], run, -1)
+            run, start = [], batch.position
+        run.append(batch._replace(position=batch.position - start))
+    yield Accepted(view[start:], run, -1)
+
+
+def _boundary(segment: Segment, first: Place, limit: int) -> int:
+    """The last position at or below `limit` where a batch begins, searched from `first` on.
+
+    Or that of a damaged batch before it: what is in front of it is served.
+    """
+    position = max(segment.indexed_boundary(limit), first.position)
+    while True:
+        try:
+            place = find(segment.log, position, segment.size, -1)
+        except CorruptLog as damage:
+            if position > first.position:
+                logger.error("Reading up to a damaged batch: %s", damage)
+                return position
+            raise
+        if place is None or position + place.size > limit:
+            return position
+        position += place.size
+
+
+class _ProducerChanges:
+    """Changes of the producer state by an append: checked before the write, applied after it."""
+
+    __slots__ = (
+        "_appends",
+        "_completed",
+        "_name",
+        "_origin",
+        "_producers",
+        "_transactional",
+        "_verification",
+        "_verifications",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        producers: ProducerState,
+        verifications: Verifications,
+        origin: AppendOrigin,
+        verification: Verification | None,
+    ) -> None:
+        self._name = name
+        self._producers = producers
+        self._verifications = verifications
+        self._origin = origin
+        self._verification = verification
+        self._appends: dict[int, ProducerAppend] = {}
+        self._completed: list[CompletedTransaction] = []
+        self._transactional: set[int] = set()
+
+    def check(self, accepted: Accepted) -> AppendedBatch | None:
+        """Raise ProducerError. Returns the earlier append if this one is a duplicate of it."""
+        state = self._producers
+        view = memoryview(accepted.buffer)
+        for batch in accepted.batches:
+            header = batch.header
+            if header is None or not header.has_producer_id:
+                continue
+            producer_id = header.producer_id
+            if self._origin is AppendOrigin.CLIENT:
+                entry = state.producers.get(producer_id)
+                duplicate = entry.find_duplicate(header) if entry is not None else None
+                if duplicate is not None:
+                    return duplicate
+            if header.is_transactional:
+                self._transactional.add(producer_id)
+                if self._origin is not AppendOrigin.REPLICATION and not header.is_control:
+                    self._check_verified(producer_id)
+            append = self._appends.get(producer_id)
+            if append is None:
+                lowest = self._verifications.lowest_sequence(producer_id)
+                append = state.begin_append(producer_id, self._origin, lowest)
+                self._appends[producer_id] = append
+            content = view[batch.position : batch.position + batch.size]
+            completed = state.check(append, header, content, batch.first_offset)
+            if completed is not None:
+                self._completed.append(completed)
+        return None
+
+    def _check_verified(self, producer_id: int) -> None:
+        if self._producers.has_open_transaction(producer_id):
+            return
+        if not self._verifications.allows(producer_id, self._verification):
+            raise InvalidTransactionState(
+                f"{self._name}: producer {producer_id} wrote outside of a verified transaction",
+                producer_id,
+            )
+
+    def aborted(self) -> list[AbortedTransaction]:
+        """The transactions that this append aborts, for the index."""
+        if not any(completed.aborted for completed in self._completed):
+            return []
+        stable = self._producers.last_stable_offsets_after(self._appends.values(), self._completed)
+        return [
+            AbortedTransaction(each.producer_id, each.first_offset, each.last_offset, offset)
+            for each, offset in zip(self._completed, stable, strict=True)
+            if each.aborted
+        ]
+
+    def apply(self) -> bool:
+        """The batches have been written. True when transactions may have changed."""
+        if not self._appends:
+            return False
+        state = self._producers
+        state.update(self._appends.values())
+        for producer_id in self._transactional:
+            self._verifications.end(producer_id)
+        for completed in self._completed:
+            state.complete(completed)
+        return True

@@ -90,7 +90,7 @@ class ReadInfo:
 
 
 class RemoteLogState(NamedTuple):
-    """What a replica knows of records that it never had: from the store, up to where it begins."""
+    """State of records that a replica never had: from the store, up to where it begins."""
 
     #: (leader epoch, start offset), ascending.
     epochs: list[tuple[int, int]]

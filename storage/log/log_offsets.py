@@ -6,15 +6,12 @@ log_start_offset <= local_log_start_offset <= log_end_offset
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from ottla.storage.producer.producer_state import ProducerState
 
-
-class FlushedOffset(Protocol):
-    """A flush that runs: everything below `offset` will be on disk."""
-
-    offset: int
+if TYPE_CHECKING:
+    from ottla.storage.log.flush import Flush
 
 
 class CheckpointLimit:
@@ -86,7 +83,7 @@ class LogOffsets:
         self.recovery_point = recovery_point
         self.high_watermark = log_start_offset
         self.truncations = 0
-        self.flushing: list[FlushedOffset] = []
+        self.flushing: list[Flush] = []
         self.flush_required = False
         self.failed_flushes = 0
         self.checkpoint_limit: CheckpointLimit | None = None
@@ -120,23 +117,22 @@ class LogOffsets:
 
     @property
     def recovery_point_on_disk(self) -> int:
-        """What a checkpoint gets as the recovery point. Safe in a worker thread."""
+        """The recovery point for the checkpoint. Safe in a worker thread."""
         limit = self.checkpoint_limit
         return self.recovery_point if limit is None else min(self.recovery_point, limit.offset)
 
     def refresh_first_unstable(self) -> None:
-        """Reads the first unstable offset again: transactions began or ended."""
+        """Read the first unstable offset again: transactions began or ended."""
         self.first_unstable_offset = self._producers.first_unstable_offset
 
     def update_high_watermark(self, offset: int) -> int:
-        """Sets the high watermark, limited to log start and log end. Returns the new one."""
+        """Set the high watermark, limited to log start and log end. Returns the new one."""
         offset = min(max(offset, self.log_start_offset), self.log_end_offset)
         if offset != self.high_watermark:
             self.high_watermark = offset
             if self.first_unstable_offset is not None:
                 self._producers.on_high_watermark(offset)
                 self.refresh_first_unstable()
-            self.check()
         return offset
 
     def advance_log_start(self, offset: int) -> None:
@@ -202,7 +198,7 @@ class LogOffsets:
         self.check()
 
     def check(self) -> None:
-        """Asserts the invariants between the offsets."""
+        """Assert the invariants between the offsets."""
         stable = self.last_stable_offset
         assert self.log_start_offset <= stable <= self.high_watermark <= self.log_end_offset
         assert self.log_start_offset <= self.local_log_start_offset <= self.log_end_offset

@@ -10,14 +10,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from ottla.protocol.records.batch import BATCH_OVERHEAD, HEADER, LOG_OVERHEAD, MAGIC_POSITION
 from ottla.protocol.records.crc32c import crc32c
 from ottla.storage.files.fs import CREATE_EMPTY, READ_ONLY, FileSystem, write_fully
 from ottla.storage.files.set_aside import Reason, aside_name, of_files, reason_of_file
-from ottla.storage.log.partition_directory import PartitionDirectory
 from ottla.storage.log.segment import Segment
 from ottla.storage.log.segment_file import PinnedFile, SegmentFile
+
+if TYPE_CHECKING:
+    from ottla.storage.log.local_log import PartitionDirectory
 
 logger = logging.getLogger("ottla.storage")
 
@@ -43,7 +46,7 @@ def set_segment_aside(
     remove: Callable[[str], None],
     names: dict[str, int] | None = None,
 ) -> None:
-    """Renames the log file of a segment that is not in use any more, and removes its indexes.
+    """Rename the log file of a segment that is not in use any more, and remove its indexes.
 
     `names`: the files of the directory, read if they are not given. Not durable: the caller syncs
     the directory. Raises OSError.
@@ -60,7 +63,7 @@ def set_segment_aside(
 
 
 def note_part(directory: PartitionDirectory, path: str, size: int, detail: str) -> None:
-    """Logs that a part of a log is set aside in `path`, and adds it to the list of the disk."""
+    """Log that a part of a log is set aside in `path`, and add it to the list of the disk."""
     folder, _, name = path.rpartition("/")
     logger.error(
         "%s: Set aside %d bytes in %s: %s; see `ottla log set-aside list`",
@@ -81,7 +84,7 @@ def copy_end_aside(
     end: int,
     reason: Reason,
 ) -> str:
-    """Copies the bytes of a log file from `position` to `end`. Returns the path of the copy.
+    """Copy the bytes of a log file from `position` to `end`. Returns the path of the copy.
 
     The copy is durable when this returns. One that a crash left behind, with the same bytes, is
     used again. May run in a worker thread. Raises OSError, with nothing copied.

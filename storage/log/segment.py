@@ -151,7 +151,7 @@ class Segment:
         return self.log.size
 
     def create_files(self, preallocate_bytes: int = 0) -> None:
-        """Creates empty files, which exist even if nothing is ever written. Raises OSError."""
+        """Create empty files, which exist even if nothing is ever written. Raises OSError."""
         self.log.create()
         if preallocate_bytes:
             self.log.preallocate(preallocate_bytes)
@@ -168,7 +168,7 @@ class Segment:
     def append(
         self, batch: Buffer, last_offset: int, max_timestamp: int, base_offset: int = _SEVERAL
     ) -> None:
-        """Writes one batch at the end and indexes it. Raises OSError, with nothing changed.
+        """Write one batch at the end and indexe it. Raises OSError, with nothing changed.
 
         With `base_offset` of the batch, the next reads of it are quicker."""
         log = self.log
@@ -187,7 +187,7 @@ class Segment:
     def append_many(
         self, buffer: Buffer, batches: Sequence[AcceptedBatch], last_offset: int
     ) -> None:
-        """Writes batches at the end, with one write, and indexes them. Raises as `append`."""
+        """Write batches at the end, with one write, and indexe them. Raises as `append`."""
         log = self.log
         start = log.size
         log.append(buffer)
@@ -205,7 +205,7 @@ class Segment:
         self._last_written_offset = last_offset
 
     def undo_append(self, position: int, last_offset: int) -> None:
-        """Undoes an append at `position`, whose first batch ends with `last_offset`.
+        """Undo an append at `position`, whose first batch ends with `last_offset`.
 
         For an append that was written but could not be indexed. Its bytes stay in the file until
         `SegmentFile.remove_partial_write`, or until they are overwritten.
@@ -216,7 +216,7 @@ class Segment:
         self.invalidate_cached()
 
     def index_batch(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
-        """Updates the newest timestamp and the indexes for a batch that has been written.
+        """Update the newest timestamp and the indexes for a batch that has been written.
 
         As in Kafka, the first batch after `index.interval.bytes` gets an index entry.
         """
@@ -292,7 +292,7 @@ class Segment:
         return self._newest_timestamp, self._newest_offset
 
     def read_newest(self, end: int) -> None:
-        """Reads the newest timestamp of the first `end` bytes. Raises CorruptLog, CorruptIndex."""
+        """Read the newest timestamp of the first `end` bytes. Raises CorruptLog, CorruptIndex."""
         newest, at = self.time_index.last()
         covered = 0
         if self.time_index.entries:
@@ -429,7 +429,7 @@ class Segment:
         return last + 1
 
     def _check_time(self, timestamp: int, offset: int, place: Place | None) -> None:
-        """Raises CorruptIndex if an entry of the time index does not match its batch, `place`.
+        """Raise CorruptIndex if an entry of the time index does not match its batch, `place`.
 
         An entry that is too old lets retention delete the segment too early. The header of a batch
         may have an older timestamp than its records, which the index has.
@@ -467,13 +467,13 @@ class Segment:
     # --- changing ----------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> int:
-        """Removes the batches that end at or after `offset`. Returns the bytes removed."""
+        """Remove the batches that end at or after `offset`. Returns the bytes removed."""
         size = self.log.size
         self.truncation(offset).run()
         return size - self.log.size
 
     def truncation(self, offset: int) -> Truncation:
-        """What removes the batches that end at or after `offset`. Changes nothing yet.
+        """Prepare the removal of the batches that end at or after `offset`. Changes nothing yet.
 
         Raises OSError, CorruptLog.
         """
@@ -512,7 +512,7 @@ class Segment:
         self._update_entries_left()
 
     def reset_indexes(self) -> None:
-        """Empties offset and time index. `index_batch` fills them again."""
+        """Empty offset and time index. `index_batch` fills them again."""
         self.offset_index.reset()
         self.time_index.reset()
         self.bytes_since_index_entry = 0
@@ -521,7 +521,7 @@ class Segment:
         self._update_entries_left()
 
     def check_indexes(self) -> None:
-        """Checks all entries of the indexes, and rebuilds what is damaged: for a copy of the files.
+        """Check all entries of the indexes, and rebuild what is damaged: for a copy of the files.
 
         Raises OSError, and CorruptIndex if one cannot be rebuilt.
         """
@@ -535,7 +535,7 @@ class Segment:
             self.read_newest(self.log.size)
 
     def truncate_indexes(self, offset: int, position: int) -> None:
-        """Removes what the indexes have of batches from `position` on, where `offset` begins, and
+        """Remove what the indexes have of batches from `position` on, where `offset` begins, and
         what cannot be right. Those batches may be damaged: they are not read. Raises OSError."""
         self.txn_index.truncate_to(offset)
         self._keep_indexes_below(offset)
@@ -552,7 +552,7 @@ class Segment:
         self.invalidate_cached()
 
     def rebuild_indexes(self) -> None:
-        """Rebuilds offset and time index from the batch headers. Raises CorruptLog."""
+        """Rebuild offset and time index from the batch headers. Raises CorruptLog."""
         self.reset_indexes()
         try:
             self._index_from(0)
@@ -587,7 +587,7 @@ class Segment:
             yield held
 
     def repair_indexes(self, damage: CorruptIndex) -> None:
-        """Rebuilds both indexes as far as the batches can be read, because of `damage` in one.
+        """Rebuild both indexes as far as the batches can be read, because of `damage` in one.
 
         Behind a damaged batch of the log it continues where the index says that a batch begins, if
         that is true: what is there is found as before. Raises OSError.
@@ -622,12 +622,12 @@ class Segment:
         return 0, []
 
     def check_offset(self, offset: int) -> None:
-        """Raises SegmentOffsetOverflow when the indexes cannot represent the offset."""
+        """Raise SegmentOffsetOverflow when the indexes cannot represent the offset."""
         if not 0 <= offset - self.base_offset <= MAX_RELATIVE_OFFSET:
             raise SegmentOffsetOverflow(self.log.path, self.base_offset, offset)
 
     def finish(self) -> None:
-        """Completes the files before the segment becomes inactive or is closed. Raises OSError.
+        """Complete the files before the segment becomes inactive or is closed. Raises OSError.
 
         Appends the newest timestamp to the time index, writes pending index entries, removes
         preallocated space. That timestamp may be unknown because a batch is damaged: it is logged.
@@ -641,7 +641,7 @@ class Segment:
         self.log.trim()
 
     def change_suffix(self, suffix: str) -> None:
-        """Renames all files, for example to `.deleted`. Slices stay readable.
+        """Rename all files, for example to `.deleted`. Slices stay readable.
 
         Raises OSError; a repeated call renames the others.
         """
@@ -671,12 +671,12 @@ class Segment:
         return [part.path for part in self._parts()]
 
     def close(self) -> None:
-        """Finishes the segment and closes its descriptors."""
+        """Finish the segment and close its descriptors."""
         self.finish()
         self.release()
 
     def release(self) -> None:
-        """Closes descriptors without writing anything."""
+        """Close descriptors without writing anything."""
         self.offset_index.discard()
         self.time_index.discard()
         self.log.close()

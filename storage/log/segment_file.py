@@ -58,7 +58,7 @@ class SegmentFile:
         return file
 
     def create(self) -> None:
-        """Creates the file, or empties an existing one."""
+        """Create the file, or empty an existing one."""
         self.close()
         try:
             self._open(CREATE_EMPTY)
@@ -75,7 +75,7 @@ class SegmentFile:
         return file
 
     def append(self, buffer: Buffer) -> None:
-        """Writes at the end with one `pwrite`. In the page cache when this returns, not on disk.
+        """Write at the end with one `pwrite`. In the page cache when this returns, not on disk.
 
         Raises OSError; `size` is unchanged then, and `remove_partial_write` repairs the file.
         """
@@ -91,7 +91,7 @@ class SegmentFile:
         self.size = position + size
 
     def remove_partial_write(self) -> None:
-        """Truncates the file to `size`, which removes a partial write."""
+        """Truncate the file to `size`, which removes a partial write."""
         self._fs.truncate(self.file().descriptor, self.size)
 
     def read(self, position: int, length: int) -> bytes:
@@ -108,22 +108,22 @@ class SegmentFile:
         return FileSlice(self.file(), position, length)
 
     def truncate(self, size: int, file: OpenFile | None = None) -> None:
-        """Removes everything from `size` on. `file`: the open file, so that it stays open."""
+        """Remove everything from `size` on. `file`: the open file, so that it stays open."""
         self._fs.truncate((file or self.file()).descriptor, size)
         self.size = size
 
     def preallocate(self, size: int) -> None:
-        """Extends the file on disk to `size` bytes; `self.size` does not change."""
+        """Extend the file on disk to `size` bytes; `self.size` does not change."""
         self._fs.truncate(self.file().descriptor, size)
 
     def trim(self) -> None:
-        """Removes preallocated space."""
+        """Remove preallocated space."""
         descriptor = self.file().descriptor
         if self._fs.size(descriptor) != self.size:
             self._fs.truncate(descriptor, self.size)
 
     def release(self) -> None:
-        """Drops the descriptor, for `OpenFiles`. Slices keep it open."""
+        """Drop the descriptor, for `OpenFiles`. Slices keep it open."""
         self._file = None
 
     def close(self) -> None:

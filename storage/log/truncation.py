@@ -1,4 +1,4 @@
-"""Removing records at either end of a log: truncation, and advancing the log start offset.
+"""Removing records at either end of a log: truncation, deletion of records, and retention.
 
 A truncation may keep what is committed: records below the high watermark are set aside then, the
 end of the first segment as a copy, the others by a rename.
@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
 
+from ottla.protocol.steps import Steps, run_at_once
 from ottla.storage.errors import (
     CorruptFile,
     CorruptIndex,
@@ -21,18 +22,18 @@ from ottla.storage.errors import (
 from ottla.storage.files.set_aside import Reason
 from ottla.storage.log.batch_scan import CorruptLog
 from ottla.storage.log.leader_epochs import LeaderEpochs
-from ottla.storage.log.local_log import LocalLog
+from ottla.storage.log.local_log import LocalLog, PartitionDirectory
 from ottla.storage.log.log_info import RemoteLogState
 from ottla.storage.log.log_offsets import CheckpointLimit, LogOffsets
-from ottla.storage.log.partition_directory import PartitionDirectory
 from ottla.storage.log.parts_aside import copy_end_aside, note_part
-from ottla.storage.log.producer_replay import replay_in_steps
+from ottla.storage.log.producer_replay import replay
 from ottla.storage.log.segment import Segment, Truncation
 from ottla.storage.producer.producer_state import ProducerState
 
 logger = logging.getLogger("ottla.storage")
 
-# Segments that are removed in one turn: three files of each are renamed, 60 us together.
+# Segments that are removed in one turn: three files of each are renamed, 60 us together. Each part
+# also writes the recovery point and syncs it, which takes longer than all these renames.
 SEGMENTS_PER_TURN = 100
 
 
@@ -61,7 +62,7 @@ class _EndCopy:
         self.path: str | None = None
 
     def run(self) -> None:
-        """Copies; durable when this returns. May run in a worker thread. Raises StorageError."""
+        """Copy; durable when this returns. May run in a worker thread. Raises StorageError."""
         fs, position = self._directory.fs, self._position
         try:
             names = fs.list_files(self._directory.path)
@@ -97,15 +98,25 @@ class LogTruncator:
         self._copy: _EndCopy | None = None
 
     def parts(self, offset: int) -> list[int]:
-        """`Log.truncation_parts`. None removes more than `SEGMENTS_PER_TURN`; what is left after
-        one is a log as well."""
+        """The offsets to truncate to, descending to `offset`, each in a turn of the event loop.
+
+        None removes more than `SEGMENTS_PER_TURN` segments. After each the log is complete: it may
+        be used, and the process may end.
+        """
         above = [each for each in self._local.segments.base_offsets if each > offset]
         return [*above[-SEGMENTS_PER_TURN - 1 :: -SEGMENTS_PER_TURN], offset]
 
     def prepare(
-        self, offset: int, keep_committed: bool
+        self, offset: int, *, keep_committed: bool = False
     ) -> Generator[Callable[[], None] | None, None, None]:
-        """`Log.prepare_truncation`."""
+        """Do most of the work of `truncate_to` before it, in steps.
+
+        Replays the producer state up to `offset`: seconds for a large segment. A step may give a
+        function, which raises StorageError: it lowers the recovery point on disk, or copies what
+        `keep_committed` keeps. The caller runs it in a worker, or `truncate_to` does that. The log
+        may be used between the steps, and `truncate_to` be called for another offset. Raises
+        LogDirectoryOffline, ResourceExhausted.
+        """
         stop = yield from self._prepare_producers(offset)
         if stop is None:
             return
@@ -141,7 +152,7 @@ class LogTruncator:
             raise local.directory.log_directory.read_failed(error) from error
 
     def _committed(self, segments: Iterable[Segment], offset: int) -> list[Segment]:
-        """Those with records from `offset` on that are committed and were not deleted."""
+        """The segments with committed records from `offset` on that were not deleted."""
         segment_list, offsets = self._local.segments, self._offsets
         start, committed = max(offset, offsets.log_start_offset), offsets.possibly_committed
         found = []
@@ -164,7 +175,7 @@ class LogTruncator:
     def _remove_segments(
         self, segments: list[Segment], keep_from: int | None, copy: _EndCopy | None
     ) -> None:
-        """Removes segments; sets those with committed records from `keep_from` on aside.
+        """Remove segments; sets those with committed records from `keep_from` on aside.
 
         The last one first: a log that a crash leaves has no gap. Raises OSError.
         """
@@ -191,8 +202,8 @@ class LogTruncator:
 
         return write
 
-    def _prepare_producers(self, offset: int) -> Generator[None, None, int | None]:
-        """Replays the producer state; returns the offset of the first batch that is truncated, or
+    def _prepare_producers(self, offset: int) -> Steps[int | None]:
+        """Replay the producer state; returns the offset of the first batch that is truncated, or
         None if there is none, or its place is not known."""
         local, offsets, producers = self._local, self._offsets, self._producers
         log_directory = local.directory.log_directory
@@ -210,9 +221,7 @@ class LogTruncator:
                 return stop
             first = local.segments.first.base_offset
             state = yield from producers.as_of_snapshot(first, stop)
-            complete = yield from replay_in_steps(
-                state, local.segments, offsets.log_start_offset, stop
-            )
+            complete = yield from replay(state, local.segments, offsets.log_start_offset, stop)
         except CorruptLog:
             return None  # `truncate_to` finds it again
         except OSError as error:
@@ -221,8 +230,14 @@ class LogTruncator:
             self._prepared = truncations, offset, state
         return stop
 
-    def truncate_to(self, offset: int, keep_committed: bool) -> bool:
-        """`Log.truncate_to`."""
+    def truncate_to(self, offset: int, *, keep_committed: bool = False) -> bool:
+        """Remove everything from `offset` on. False when the log ends at or below it anyway.
+
+        A batch that contains `offset` is removed as a whole: the log may end below `offset` then.
+        With `keep_committed` records below the high watermark are set aside, or nothing is removed.
+        Raises LogDirectoryOffline, DiskFull, and CorruptLog, with nothing removed, if a damaged
+        batch hides where `offset` is.
+        """
         try:
             return self._truncate_to(offset, keep_committed)
         finally:
@@ -278,15 +293,14 @@ class LogTruncator:
         return True
 
     def _ready(self, segment: Segment, offset: int) -> tuple[Truncation, int]:
-        """Does all that may lack descriptors or disk space, and the end offset afterwards.
+        """Do all that may lack descriptors or disk space, and the end offset afterwards.
 
         Half of a truncation leaves a log that must not be used: it would have to go offline.
         Raises StorageError, with nothing truncated.
         """
         offsets, log_directory = self._offsets, self._local.directory.log_directory
         if self._prepared is None or self._prepared[:2] != (offsets.truncations, offset):
-            for _ in self._prepare_producers(offset):
-                pass
+            run_at_once(self._prepare_producers(offset))
         try:
             truncation = segment.truncation(offset)
             # The batch that holds `offset` is removed as a whole. The log does not begin below its
@@ -331,7 +345,13 @@ class LogTruncator:
         *,
         keep_committed: bool = False,
     ) -> None:
-        """`Log.truncate_fully_and_start_at`."""
+        """Remove everything on this disk. The log continues at `offset`.
+
+        It starts there too, or at `log_start_offset`: records between both are in remote storage,
+        and `state` has their leader epochs and producers. After a crash in between, the log is as
+        it was, or with this state. `keep_committed` as for `truncate_to`. Raises CorruptFile,
+        DiskFull, LogDirectoryOffline.
+        """
         local, log_directory = self._local, self._local.directory.log_directory
         log_directory.check_online()
         # Of the segment that begins there, which is emptied and not removed.
@@ -367,7 +387,7 @@ class LogTruncator:
     def _first_segment(
         self, offset: int, state: RemoteLogState | None
     ) -> tuple[Segment | None, Callable[[], None] | None]:
-        """The segment that a log begins with again, and what empties it if it is one of the log.
+        """The first segment of the emptied log, and what empties it if it exists already.
 
         That needs no space and no descriptor. (None, None) for one that is damaged: it must be
         removed before another one can have its file names.
@@ -399,7 +419,7 @@ class LogTruncator:
         return segment, empty
 
     def _emptied(self, offset: int) -> tuple[Segment | None, Callable[[], None] | None]:
-        """The segment that begins at `offset`, and what empties it. Raises OSError."""
+        """The segment that begins at `offset`, and the function that empties it. Raises OSError."""
         local = self._local
         segment = local.segments.floor(offset)
         assert segment is not None
@@ -417,11 +437,14 @@ class LogTruncator:
         return segment, empty
 
     def _empty_segment(self, offset: int) -> Segment:
-        """Raises OSError. It is as old as the active segment: rolling by time may depend on it."""
+        """Raise OSError. It is as old as the active segment: rolling by time may depend on it."""
         return self._local.create_segment(offset, self._local.active.created_ms)
 
     def delete_records_before(self, offset: int) -> bool:
-        """`Log.delete_records_before`."""
+        """Advance the log start to `offset`; the next retention run deletes whole segments.
+
+        True when it moved. Raises OffsetOutOfRange above the high watermark, LogDirectoryOffline.
+        """
         offsets, directory = self._offsets, self._local.directory
         start, high_watermark = offsets.log_start_offset, offsets.high_watermark
         if offset > high_watermark:
@@ -437,7 +460,7 @@ class LogTruncator:
         return True
 
     def write_epochs(self) -> None:
-        """Writes the epochs that begin at the log start, where that failed. A start needs them to
+        """Write the epochs that begin at the log start, where that failed. A start needs them to
         believe the log start. Raises LogDirectoryOffline."""
         try:
             self._epochs.write_again()
@@ -450,3 +473,164 @@ class LogTruncator:
         failure = self._local.directory.log_directory.write_failed(error)
         if not isinstance(failure, DiskFull | ResourceExhausted):
             raise failure from error
+
+
+# (segment, the next one) -> whether it may be deleted
+Predicate = Callable[[Segment, Segment | None], bool]
+
+
+class LogRetention:
+    """Applies `retention.ms`, `retention.bytes` and the log start offset to one log.
+
+    If segments are copied to remote storage, `local.retention.ms` and `local.retention.bytes` are
+    the limits, and a segment is deleted only after it was copied. The local log start offset
+    advances then, and the log start offset does not.
+    """
+
+    __slots__ = ("_local", "_offsets", "_truncator")
+
+    def __init__(self, local: LocalLog, offsets: LogOffsets, truncator: LogTruncator) -> None:
+        self._local = local
+        self._offsets = offsets
+        self._truncator = truncator
+
+    def delete_old_segments(self, now_ms: int) -> Steps[int]:
+        """Delete the segments that retention does not keep. Returns their number.
+
+        Below the log start in any case; by size and time only if `cleanup.policy` has `delete`. May
+        pause after each segment: the log may be used, truncated or deleted meanwhile. Raises
+        DiskFull, LogDirectoryOffline.
+        """
+        self._local.directory.log_directory.check_online()
+        start, config = self._offsets.local_log_start_offset, self._local.config
+        reason = f"log start offset {start} breach"
+        deleted = yield from self._delete(_is_below(start), reason, now_ms, moves_start=False)
+        if config.delete:
+            scope = "local " if config.copies_to_remote else ""
+            limit = config.local_limit_bytes
+            reason = f"{scope}retention size {limit} breach"
+            deleted += yield from self._delete(self._exceeds_size(), reason, now_ms)
+            limit = config.local_limit_ms
+            reason = f"{scope}retention time {limit}ms breach"
+            deleted += yield from self._delete(_is_older(limit, now_ms), reason, now_ms)
+        return deleted
+
+    def is_expired(self, now_ms: int) -> bool:
+        """Whether retention by time would delete all records here, or there is one by size.
+
+        Records are appended in the order of time, mostly: the last segments have the newest. Raises
+        OSError.
+        """
+        config = self._local.config
+        if not config.delete:
+            return False
+        is_older = _is_older(config.retention_ms, now_ms)
+        last = list(self._local.segments)[-2:]
+        return config.retention_bytes >= 0 or all(is_older(s, None) for s in last if s.size)
+
+    def _delete(
+        self, predicate: Predicate, reason: str, now_ms: int, *, moves_start: bool = True
+    ) -> Steps[int]:
+        local, deleted, first, last = self._local, 0, -1, -1
+        while not local.closed:
+            local.directory.log_directory.check_online()
+            try:
+                segment = self._delete_first(predicate, now_ms, moves_start=moves_start)
+            except DiskFull:
+                if not deleted:
+                    raise
+                break  # those that were deleted make room for a new segment
+            if segment is None:
+                break
+            first = first if deleted else segment.base_offset
+            last = segment.base_offset
+            deleted += 1
+            yield
+        if deleted:
+            logger.info(
+                "%s: Deleted %d segments, base offsets %d to %d, due to %s",
+                local.directory.name,
+                deleted,
+                first,
+                last,
+                reason,
+            )
+        return deleted
+
+    def _deletable(self, predicate: Predicate) -> tuple[Segment | None, bool]:
+        """The first segment, if `predicate` holds for it and it may be deleted.
+
+        And whether it is the active one, which is to be copied to remote storage first.
+
+        Never one with records at or above the high watermark, never an empty active segment, and
+        none that has to be copied: what is missing on this disk above the durable log start is in
+        remote storage.
+        """
+        offsets, local = self._offsets, self._local
+        segment = local.segments.first
+        following = local.segments.after(segment)
+        if following is None and segment.size == 0:
+            return None, False
+        end = offsets.log_end_offset if following is None else following.base_offset
+        if end > offsets.high_watermark or not predicate(segment, following):
+            return None, False
+        deleted_below = min(offsets.log_start_offset, offsets.durable_log_start)
+        is_deleted = following is not None and end <= deleted_below
+        copies = local.config.copies_to_remote
+        if copies and not is_deleted and end - 1 > offsets.highest_remote_offset:
+            return None, following is None
+        return segment, False
+
+    def _exceeds_size(self) -> Predicate:
+        limit = self._local.config.local_limit_bytes
+        excess = self._local.size_in_bytes - limit
+
+        def predicate(segment: Segment, _: Segment | None) -> bool:
+            nonlocal excess
+            if limit < 0 or excess < segment.size:
+                return False
+            excess -= segment.size
+            return True
+
+        return predicate
+
+    def _delete_first(
+        self, predicate: Predicate, now_ms: int, *, moves_start: bool
+    ) -> Segment | None:
+        """Delete the first segment of the log if it is to be deleted, and return it."""
+        local = self._local
+        try:
+            segment, closes_active = self._deletable(predicate)
+            if closes_active or segment is local.active:
+                # As in Kafka: the last records of a quiet partition expire, too.
+                local.roll(now_ms, self._offsets.log_end_offset)
+            if segment is None:
+                return None
+            local.retire_segments([segment], now_ms + local.config.file_delete_delay_ms)
+            start = local.segments.first.base_offset
+            if local.config.copies_to_remote or not moves_start:
+                self._offsets.advance_local_log_start(start)
+            else:
+                self._truncator.delete_records_before(start)
+        except OSError as error:
+            raise local.directory.log_directory.write_failed(error) from error
+        return segment
+
+
+def _is_below(log_start_offset: int) -> Predicate:
+    return lambda _, following: following is not None and following.base_offset <= log_start_offset
+
+
+def _is_older(retention_ms: int, now_ms: int) -> Predicate:
+    if retention_ms < 0:
+        return lambda _, __: False
+    return lambda segment, _: now_ms - _largest_timestamp(segment) > retention_ms
+
+
+def _largest_timestamp(segment: Segment) -> int:
+    try:
+        return segment.largest_timestamp()
+    except CorruptLog:
+        # The time index has the newest timestamp of an inactive segment: it expires like others.
+        newest = segment.time_index.last()[0]
+        return newest if newest >= 0 else segment.modified_ms()

@@ -35,7 +35,7 @@ class AppendOrigin(Enum):
 
 
 class AppendedBatch(NamedTuple):
-    """What identifies a batch of a producer when it is sent again (Kafka: `BatchMetadata`)."""
+    """Identifies a batch of a producer when it is sent again (Kafka: `BatchMetadata`)."""
 
     first_sequence: int
     last_sequence: int
@@ -45,7 +45,7 @@ class AppendedBatch(NamedTuple):
 
 
 class CompletedTransaction(NamedTuple):
-    """A transaction that a marker has completed; `last_offset` is that of the marker."""
+    """A transaction that a marker has completed; `last_offset` is the marker's."""
 
     producer_id: int
     first_offset: int
@@ -110,7 +110,7 @@ class ProducerEntry:
         return None
 
     def remember(self, epoch: int, batch: AppendedBatch) -> None:
-        """Stores a data batch that has been written."""
+        """Store a data batch that has been written."""
         if epoch != self.epoch:
             self.batches.clear()
             self.epoch = epoch
@@ -149,7 +149,7 @@ class ProducerAppend:
         self.started: list[int] = []
 
     def append_data(self, header: BatchHeader, first_offset: int, last_offset: int) -> None:
-        """Checks and applies a data batch. Raises ProducerError."""
+        """Check and apply a data batch. Raises ProducerError."""
         entry = self.entry
         self._check_epoch(header.producer_epoch, first_offset)
         if self._origin is AppendOrigin.CLIENT:
@@ -182,7 +182,7 @@ class ProducerAppend:
         timestamp: int,
         aborted: bool,
     ) -> CompletedTransaction | None:
-        """Checks and applies an end-of-transaction marker. Raises ProducerError.
+        """Check and apply an end-of-transaction marker. Raises ProducerError.
 
         Returns the transaction that it completes, None when no transaction was open.
         """

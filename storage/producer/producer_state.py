@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left, insort
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 
 from ottla.protocol.records.batch import CONTROL_MASK, TRANSACTIONAL_MASK, BatchHeader, read_header
 from ottla.protocol.records.control import ABORT, COMMIT, control_type, read_end_transaction_marker
 from ottla.protocol.records.errors import RecordsError
 from ottla.protocol.records.reader import read_batch
+from ottla.protocol.steps import Steps, run_at_once
 from ottla.storage.errors import CorruptFile, InvalidTransactionState
 from ottla.storage.files.fs import FileSystem, clear_path, read_file, replace_file
 from ottla.storage.files.layout import (
@@ -40,7 +41,6 @@ _SPECIAL = TRANSACTIONAL_MASK | CONTROL_MASK
 DEFAULT_EXPIRATION_MS = 86_400_000
 # Five million producers; a larger file is not a snapshot.
 _SNAPSHOT_BYTES_MAX = 256 << 20
-_PRODUCERS_PER_STEP = 500  # about 0.1 ms
 
 
 class ProducerState:
@@ -111,7 +111,7 @@ class ProducerState:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no producer and no transaction."""
+        """Whether there are neither producers nor transactions."""
         return not (self.producers or self._ongoing or self._unreplicated)
 
     def first_open_offset(self) -> int | None:
@@ -154,7 +154,7 @@ class ProducerState:
     def begin_append(
         self, producer_id: int, origin: AppendOrigin, lowest_sequence: int | None = None
     ) -> ProducerAppend:
-        """Checks and collects the batches of one producer before they are written."""
+        """Check and collect the batches of one producer before they are written."""
         current = self.producers.get(producer_id)
         return ProducerAppend(self._name, producer_id, current, origin, lowest_sequence)
 
@@ -165,7 +165,7 @@ class ProducerState:
         batch: bytes | bytearray | memoryview,
         first_offset: int,
     ) -> CompletedTransaction | None:
-        """Adds a batch, data or a marker, to `append`. Raises ProducerError.
+        """Add a batch, data or a marker, to `append`. Raises ProducerError.
 
         `header` may still have the base offset of the producer; `first_offset` is that of the log.
         """
@@ -187,7 +187,7 @@ class ProducerState:
         return None
 
     def update(self, appends: Iterable[ProducerAppend]) -> None:
-        """The batches of `appends`, which are those of one write, have been written."""
+        """Apply `appends`, whose batches were written together."""
         started: list[tuple[int, int]] = []
         for append in appends:
             entry = append.entry
@@ -208,25 +208,23 @@ class ProducerState:
                 first: last for first, last in self._unreplicated.items() if last >= high_watermark
             }
 
-    def remove_expired(self, now_ms: int) -> Generator[None, None, int]:
-        """Removes producers that have been idle for `expiration_ms`. Returns their number.
+    def remove_expired(self, now_ms: int) -> Steps[int]:
+        """Remove producers that have been idle for `expiration_ms`. Returns their number.
 
-        Between two steps there may be appends and truncations.
+        May pause after each producer: there may be appends and truncations meanwhile, so each is
+        looked up again.
         """
         removed = 0
-        producer_ids = iter(list(self.producers))
-        while chunk := list(islice(producer_ids, _PRODUCERS_PER_STEP)):
-            producers, expiration_ms = self.producers, self.expiration_ms
-            for producer_id in chunk:
-                entry = producers.get(producer_id)
-                if entry is not None and entry.is_expired(now_ms, expiration_ms):
-                    del producers[producer_id]
-                    removed += 1
+        for producer_id in list(self.producers):
+            entry = self.producers.get(producer_id)
+            if entry is not None and entry.is_expired(now_ms, self.expiration_ms):
+                del self.producers[producer_id]
+                removed += 1
             yield
         return removed
 
     def replay(self, header: BatchHeader, batch: memoryview) -> CompletedTransaction | None:
-        """Applies a batch that is in the log already, for recovery and loading."""
+        """Apply a batch that is in the log already, for recovery and loading."""
         entry = self.producers.get(header.producer_id)
         if (
             entry is not None
@@ -264,7 +262,7 @@ class ProducerState:
     # --- snapshots ---------------------------------------------------------------------------
 
     def take_snapshot(self, *, sync: bool = False) -> str | None:
-        """Writes a snapshot as of `end_offset` unless it exists. Returns its path if written.
+        """Write a snapshot as of `end_offset` unless it exists. Returns its path if written.
 
         Without `sync` it is durable only after the caller has synced it. Raises OSError.
         """
@@ -278,7 +276,7 @@ class ProducerState:
         return path
 
     def reload(self, first_offset: int, log_end_offset: int, now_ms: int) -> None:
-        """Loads the newest snapshot in [first_offset, log end] and deletes those outside.
+        """Load the newest snapshot in [first_offset, log end] and delete those outside.
 
         `first_offset` is where the first segment begins, which may be below the log start. Kafka
         uses no snapshot at or below the log start, and so forgets producers of which every record
@@ -287,10 +285,10 @@ class ProducerState:
         """
         self._delete_snapshots_outside(first_offset, log_end_offset)
         self.producers, self._ongoing, self._unreplicated = {}, {}, {}
-        self._take(self._newest(first_offset), now_ms)
+        run_at_once(self._take(self._newest(first_offset), now_ms))
 
     def forget(self, offset: int) -> None:
-        """What is known below `offset` is not valid. The caller replays the batches from there."""
+        """Drop everything known below `offset`. The caller replays the batches from there."""
         self.producers, self._ongoing, self._unreplicated = {}, {}, {}
         self.end_offset = offset
 
@@ -314,27 +312,20 @@ class ProducerState:
         self.end_offset = self.snapshot_offset = first_offset
         return ()
 
-    def _take(self, entries: Iterable[ProducerEntry], now_ms: int) -> None:
-        for _ in self._take_in_steps(entries, now_ms):
-            pass
-
-    def _take_in_steps(self, entries: Iterable[ProducerEntry], now_ms: int) -> Iterator[None]:
-        for number, entry in enumerate(entries, 1):
+    def _take(self, entries: Iterable[ProducerEntry], now_ms: int) -> Steps[None]:
+        for entry in entries:
             if not entry.is_expired(now_ms, self.expiration_ms):
                 self.producers[entry.producer_id] = entry
-            if number % _PRODUCERS_PER_STEP == 0:
-                yield
+            yield
         opened = (e for e in self.producers.values() if e.transaction_first_offset >= 0)
         for entry in sorted(opened, key=lambda e: e.transaction_first_offset):
             self._ongoing[entry.transaction_first_offset] = entry.producer_id
 
-    def as_of_snapshot(
-        self, first_offset: int, offset: int
-    ) -> Generator[None, None, ProducerState]:
-        """Another state, as of the newest snapshot in [first_offset, offset], to replay batches on;
-        in steps of a few milliseconds.
+    def as_of_snapshot(self, first_offset: int, offset: int) -> Steps[ProducerState]:
+        """Another state, as of the newest snapshot in [first_offset, offset], to replay batches on.
 
-        Its `end_offset` is that of the snapshot, or `first_offset` (see `reload`). Raises OSError.
+        May pause after each producer: the state that is built is known to nobody else. Its
+        `end_offset` is that of the snapshot, or `first_offset` (see `reload`). Raises OSError.
         """
         state = ProducerState(self._fs, self._name, self.directory, None, self.expiration_ms)
         found = [each for each in self._snapshots if first_offset <= each <= offset]
@@ -342,7 +333,7 @@ class ProducerState:
         entries = state._newest(first_offset)
         for damaged in found[len(state._snapshots) :]:  # it has deleted them
             self._snapshots.remove(damaged)
-        yield from state._take_in_steps(entries, now_ms=0)
+        yield from state._take(entries, now_ms=0)
         return state
 
     def truncate_to(
@@ -372,7 +363,7 @@ class ProducerState:
         return content
 
     def receive_snapshot(self, offset: int, content: bytes) -> None:
-        """Stores a snapshot of another replica, for `reset`. Raises CorruptFile, OSError."""
+        """Store a snapshot of another replica, for `reset`. Raises CorruptFile, OSError."""
         path = self.snapshot_path(offset)
         decode_snapshot(path, content)
         replace_file(self._fs, path, content, sync=False)
@@ -380,7 +371,7 @@ class ProducerState:
             insort(self._snapshots, offset)
 
     def reset(self, offset: int, snapshot: bytes | None = None, now_ms: int = 0) -> None:
-        """Removes all producers and snapshots; the log is empty and starts at `offset`.
+        """Remove all producers and snapshots; the log is empty and starts at `offset`.
 
         The producers are those of `snapshot`, which is stored as of `offset` and stays. No file is
         read, which would need a descriptor. Raises CorruptFile with nothing done, OSError.
@@ -390,31 +381,31 @@ class ProducerState:
         for each in self.snapshots:
             if snapshot is None or each != offset:
                 self.delete_snapshot(each)
-        self._take(entries, now_ms)
+        run_at_once(self._take(entries, now_ms))
         self.end_offset = self.snapshot_offset = offset
 
     def keep_snapshots_of(self, base_offsets: list[int]) -> None:
-        """Deletes snapshots that belong to no segment, except for the newest one."""
+        """Delete snapshots that belong to no segment, except for the newest one."""
         wanted = {*base_offsets, *self._snapshots[-1:]}
         for offset in self.snapshots:
             if offset not in wanted:
                 self.delete_snapshot(offset)
 
     def delete_snapshots(self, start: int, end: int | None = None) -> None:
-        """Deletes the snapshots as of offsets in [start, end), None for all from `start` on. Raises
+        """Delete the snapshots as of offsets in [start, end), None for all from `start` on. Raises
         OSError."""
         for offset in self.snapshots_from(start):
             if end is None or offset < end:
                 self.delete_snapshot(offset)
 
     def delete_snapshot(self, offset: int) -> None:
-        """Deletes the snapshot as of `offset`, if there is one."""
+        """Delete the snapshot as of `offset`, if there is one."""
         if offset in self._snapshots:
             self._snapshots.remove(offset)
             clear_path(self._fs, self.snapshot_path(offset))
 
     def retire_snapshot(self, offset: int) -> str | None:
-        """Renames the snapshot as of `offset` to `.deleted`. Returns its new path, if any."""
+        """Rename the snapshot as of `offset` to `.deleted`. Returns its new path, if any."""
         if offset not in self._snapshots:
             return None
         self._snapshots.remove(offset)

@@ -57,7 +57,7 @@ class Verifications:
         self._pending.pop(producer_id, None)
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
-        """Removes verifications that were begun `expiration_ms` or longer ago."""
+        """Remove verifications that were begun `expiration_ms` or longer ago."""
         self._pending = {
             producer_id: guard
             for producer_id, guard in self._pending.items()

@@ -4,7 +4,12 @@ finding their newest timestamp."""
 from __future__ import annotations
 
 from ottla.protocol.records.batch import BATCH_OVERHEAD, NO_TIMESTAMP
-from ottla.protocol.records.check import LEAST_RUN, check_records
+from ottla.protocol.records.check import (
+    LEAST_RUN,
+    check_each_record,
+    check_records,
+    walk_records,
+)
 from ottla.protocol.records.compression import decompress
 from ottla.protocol.records.errors import (
     CorruptRecordError,
@@ -14,10 +19,8 @@ from ottla.protocol.records.errors import (
     RecordTooLargeError,
 )
 from ottla.protocol.records.reader import read_records
-from ottla.protocol.records.section import check_count
+from ottla.protocol.records.record_loop import check_count
 from ottla.protocol.records.varint import wrap_int64
-from ottla.storage.records.plain_records import newest_of_plain_records
-from ottla.storage.records.record_walk import walk_records
 from ottla.storage.records.validation_budget import (
     KIB_DECOMPRESSED,
     RECORD_CHECKED,
@@ -46,7 +49,7 @@ def check_content(
     base_timestamp: int,
     budget: ValidationBudget | None,
 ) -> int:
-    """Checks that a batch of `size` bytes decompresses and that `count` records fill it; returns
+    """Check that a batch of `size` bytes decompresses and that `count` records fill it; returns
     their newest timestamp, which the header may not have (Sarama up to 1.45.0 leaves it out).
 
     Consumers stop at a batch for which this does not hold. Raises InvalidRecordError,
@@ -61,16 +64,20 @@ def check_content(
     if budget is not None:
         budget.spend(count * RECORD_CHECKED)
     if not codec and count < LEAST_RUN:
-        newest = newest_of_plain_records(records, start, end, count)
-        if newest >= 0 <= base_timestamp < _LARGE_TIMESTAMP:
-            return base_timestamp + newest
-    # Reading single bytes of a memoryview takes longer than this copy of what is not compressed.
-    data = decompress_content(codec, memoryview(records)[start:end], budget)
-    newest = check_records(data, 0, len(data), count)
+        # A copy of 16 KiB takes two thirds of the time of checking one record of that length.
+        newest: int = check_each_record(records, start, end, 0, count)
+        data = None
+    else:
+        content = memoryview(records)[start:end]
+        # Reading single bytes of a memoryview takes longer than this copy.
+        data = decompress_content(codec, content, budget) if codec else bytes(content)
+        newest = check_records(data, 0, len(data), count)
     if 0 <= newest < _LARGE_TIMESTAMP and 0 <= base_timestamp < _LARGE_TIMESTAMP:
         return base_timestamp + newest
     if budget is not None:
         budget.spend(count * RECORD_FOUND)
+    if data is None:
+        data = bytes(memoryview(records)[start:end])
     return newest_timestamp(base_timestamp, walk_records(data, count).timestamp_deltas)
 
 
@@ -83,7 +90,7 @@ def newest_timestamp(base_timestamp: int, deltas: list[int]) -> int:
 
 
 def check_number(count: int) -> None:
-    """Raises RecordTooLargeError for more records than are read individually."""
+    """Raise RecordTooLargeError for more records than are read individually."""
     if count > MAX_RECORDS_DECODED:
         raise RecordTooLargeError(
             f"a batch has {count} records; the broker checks each, up to {MAX_RECORDS_DECODED}"

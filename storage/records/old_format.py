@@ -1,4 +1,4 @@
-"""What clients append, as messages of magic 0 or 1: the formats before Kafka 0.11.
+"""Rewrites appended batches as messages of magic 0 or 1: the formats before Kafka 0.11.
 
 `message.format.version` requests them, and has an effect as long as the brokers speak a protocol
 before 3.0 (`inter.broker.protocol.version`), as in Kafka. They hold no producer ids, no headers and

@@ -1,7 +1,8 @@
 """Decoding the part of the records of a batch that compaction needs.
 
-The layout of a record is described in `ottla.protocol.records.section`. Only its length, timestamp,
-offset and key are decoded, and whether it has a value; the rest is skipped by its length.
+The layout of a record is described in `ottla.protocol.records.record_loop`. Only its length,
+timestamp, offset and key are decoded, and whether it has a value; the rest is skipped by its
+length.
 
 Records of one length are decoded together, a column at a time: a slice with that length as its step
 has the same byte of each record.
@@ -13,9 +14,13 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ottla.protocol.records.check import LEAST_RUN, MAX_SHORT_RUNS
-from ottla.protocol.records.errors import InvalidRecordError
-from ottla.protocol.records.section import check_count
-from ottla.protocol.records.varint import read_varint, read_varlong
+from ottla.protocol.records.record_loop import (
+    READ,
+    append_bytes,
+    append_signed,
+    check_count,
+    compile_record_loop,
+)
 
 _NULL_LENGTH = 1  # zigzag of -1
 _HIGH = bytes(range(0x80, 0x100))  # bytes that others of a varint follow
@@ -34,7 +39,27 @@ class Outline(NamedTuple):
     tombstones: list[bool]
 
 
-def outline(  # noqa: PLR0912, PLR0915
+_outline_rest = compile_record_loop(
+    parameters=", starts, offset_deltas, timestamp_deltas, keys, tombstones",
+    timestamp=append_signed("timestamp_deltas.append", "read_varlong"),
+    offset=append_signed("offset_deltas.append", "read_varint"),
+    key=READ,
+    after_key=append_bytes("keys"),
+    value=None,
+    rest="""\
+tombstones.append(data[position] == NULL_LENGTH)
+record_end = doubled_end >> 1
+if not position < record_end <= end:
+    raise InvalidRecordError("its fields do not add up to its length")
+position = record_end
+starts.append(position)
+""",
+    result="None",
+    NULL_LENGTH=_NULL_LENGTH,
+)
+
+
+def outline(
     data: bytes,
     start: int,
     end: int,
@@ -49,90 +74,17 @@ def outline(  # noqa: PLR0912, PLR0915
     deltas; the other columns may lack records.
     """
     check_count(count, start, end)
-    starts = [start]
-    offset_deltas: list[int] = []
-    timestamp_deltas: list[int] = []
-    keys: list[bytes | None] = []
-    tombstones: list[bool] = []
-    add_start = starts.append
-    add_offset = offset_deltas.append
-    add_timestamp = timestamp_deltas.append
-    add_key = keys.append
-    add_tombstone = tombstones.append
-    lines = Outline(starts, offset_deltas, timestamp_deltas, keys, tombstones)
-    position = start
+    lines = Outline([start], [], [], [], [])
     done = short = 0
     while count - done >= LEAST_RUN and short < MAX_SHORT_RUNS:
+        position = lines.starts[-1]
         length = _add_run(lines, data, position, end, count - done, with_keys, only_keys)
         if length < LEAST_RUN:
             short += 1
         if not length:
             break
         done += length
-        position = starts[-1]
-    try:
-        for _ in range(count - done):
-            # One- and two-byte varints, the usual ones, are decoded inline.
-            number = data[position]
-            if number < 0x80:
-                position += 1
-            elif (high := data[position + 1]) < 0x80:
-                number += (high << 7) - 0x80
-                position += 2
-            else:
-                size, position = read_varint(data, position)
-                number = size << 1
-            record_end = position + (number >> 1)
-            position += 1  # attributes
-
-            number = data[position]
-            if number < 0x80:
-                add_timestamp((number >> 1) ^ -(number & 1))
-                position += 1
-            elif (high := data[position + 1]) < 0x80:
-                number += (high << 7) - 0x80
-                add_timestamp((number >> 1) ^ -(number & 1))
-                position += 2
-            else:
-                number, position = read_varlong(data, position)
-                add_timestamp(number)
-
-            number = data[position]
-            if number < 0x80:
-                add_offset((number >> 1) ^ -(number & 1))
-                position += 1
-            elif (high := data[position + 1]) < 0x80:
-                number += (high << 7) - 0x80
-                add_offset((number >> 1) ^ -(number & 1))
-                position += 2
-            else:
-                number, position = read_varint(data, position)
-                add_offset(number)
-
-            number = data[position]
-            if number < 0x80:
-                position += 1
-            elif (high := data[position + 1]) < 0x80:
-                number += (high << 7) - 0x80
-                position += 2
-            else:
-                size, position = read_varint(data, position)
-                number = size << 1 if size >= 0 else 1
-            if number & 1:
-                add_key(None)
-            else:
-                high = position + (number >> 1)
-                add_key(data[position:high])
-                position = high
-            add_tombstone(data[position] == _NULL_LENGTH)
-            if not position < record_end <= end:
-                raise InvalidRecordError("a record of a batch does not match its length")
-            position = record_end
-            add_start(position)
-    except IndexError:
-        raise InvalidRecordError("a record of a batch extends beyond its end") from None
-    if position != end:
-        raise InvalidRecordError(f"{end - position} bytes follow the last record of a batch")
+    _outline_rest(data, lines.starts[-1], end, done, count, *lines)
     return lines
 
 
@@ -145,7 +97,7 @@ def _add_run(
     with_keys: bool,
     only_keys: bool,
 ) -> int:
-    """Adds the records of one length that begin at `start`; returns how many.
+    """Add the records of one length that begin at `start`; returns how many.
 
     0 for records without a common length, and for long varints.
     """

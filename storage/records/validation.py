@@ -28,8 +28,15 @@ from ottla.protocol.records.batch import (
 from ottla.protocol.records.batch import CREATE_TIME as CREATE_TIME_ID
 from ottla.protocol.records.batch import LOG_APPEND_TIME as LOG_APPEND_TIME_ID
 from ottla.protocol.records.builder import assemble_batch, build_batch
+from ottla.protocol.records.check import Walk, walk_records
 from ottla.protocol.records.compression import (
+    DEFAULT_LZ4_LEVEL,
+    DEFAULT_ZSTD_LEVEL,
+    GZIP,
     LZ4,
+    SNAPPY,
+    ZSTD,
+    codec_name,
     compress,
 )
 from ottla.protocol.records.convert import up_convert
@@ -40,8 +47,8 @@ from ottla.protocol.records.errors import (
     RecordTooLargeError,
     UnsupportedCompressionError,
 )
+from ottla.protocol.records.frames import check_frame
 from ottla.protocol.records.legacy import LegacyHeader, check_legacy_crc
-from ottla.protocol.records.lz4_header import check_frame
 from ottla.protocol.records.reader import absolute_timestamps, iterate_entries, read_section
 from ottla.storage.config import LOG_APPEND_TIME, NO_LIMIT, LogConfig
 from ottla.storage.errors import OffsetsOutOfOrder
@@ -53,17 +60,10 @@ from ottla.storage.records.batch_content import (
     decompress_content,
     newest_timestamp,
 )
-from ottla.storage.records.codecs import (
-    CODECS,
-    KEEP_CODEC,
-    check_size,
-    compression_cost,
-    level_of,
-    target_codec,
-)
 from ottla.storage.records.old_format import OldMessages, to_old_messages
-from ottla.storage.records.record_walk import Walk, walk_records
 from ottla.storage.records.validation_budget import (
+    KIB_COMPRESSED,
+    KIB_COMPRESSED_WELL,
     MESSAGE_BYTES,
     RECORD_FOUND,
     RECORD_REBUILT,
@@ -121,7 +121,7 @@ def validate_records(
     now_ms: int,
     budget: ValidationBudget | None = None,
 ) -> ValidatedRecords:
-    """Validates batches from a producer or a coordinator, converts and recompresses if needed.
+    """Validate batches from a producer or a coordinator, convert and recompresse if needed.
 
     Independent of the log: may run in any thread. Does not change `records`; the result has another
     buffer after conversion or recompression. Raises RecordsError, and ValidationBudgetExceeded when
@@ -163,7 +163,7 @@ def _validate(
 def assign(
     validated: ValidatedRecords, *, leader_epoch: int, first_offset: int, now_ms: int
 ) -> Accepted:
-    """Assigns offsets from `first_offset` on, leader epoch and timestamps in place: LogAppendTime,
+    """Assign offsets from `first_offset` on, leader epoch and timestamps in place: LogAppendTime,
     or the newest timestamp of the records where the header has another one."""
     if validated.old is not None:
         return _assign_old(validated.old, first_offset)
@@ -205,7 +205,7 @@ def _assign_old(messages: OldMessages, first_offset: int) -> Accepted:
 
 
 def prepare_for_follower(records: bytearray | memoryview | bytes) -> Accepted:
-    """Validates batches from the leader, which have offsets. Drops an incomplete last batch.
+    """Validate batches from the leader, which have offsets. Drops an incomplete last batch.
 
     Raises CorruptRecordError, OffsetsOutOfOrder.
     """
@@ -299,7 +299,7 @@ def _check_records(
     now_ms: int,
     budget: ValidationBudget | None,
 ) -> int:
-    """Validates individual records as far as the settings require it; returns their newest
+    """Validate individual records as far as the settings require it; returns their newest
     timestamp."""
     _check_timestamp_type(header, header.record_count, config)
     stamp = config.message_timestamp_type == LOG_APPEND_TIME
@@ -322,7 +322,7 @@ def _check_records(
 def _check_timestamp_type(
     header: BatchHeader | LegacyHeader, count: int, config: LogConfig
 ) -> None:
-    """Raises InvalidTimestampError for LogAppendTime, which a broker sets."""
+    """Raise InvalidTimestampError for LogAppendTime, which a broker sets."""
     if header.timestamp_type != LOG_APPEND_TIME_ID:
         return
     if config.message_timestamp_type == LOG_APPEND_TIME or header.max_timestamp == NO_TIMESTAMP:
@@ -332,7 +332,7 @@ def _check_timestamp_type(
 
 
 def _check_walk(walk: Walk, header: BatchHeader, config: LogConfig, now_ms: int) -> None:
-    """Raises InvalidTimestampError and InvalidRecordError for records against the settings."""
+    """Raise InvalidTimestampError and InvalidRecordError for records against the settings."""
     before_ms = config.message_timestamp_before_max_ms
     after_ms = config.message_timestamp_after_max_ms
     if config.message_timestamp_type != LOG_APPEND_TIME and min(before_ms, after_ms) != NO_LIMIT:
@@ -539,3 +539,41 @@ def _rebuilt(buffer: bytearray, config: LogConfig) -> ValidatedRecords:
         check_size(header.size_in_bytes, header.codec, config)
         batches.append(ValidBatch(position, header, header.max_timestamp))
     return ValidatedRecords(buffer, batches, config)
+
+
+CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+KEEP_CODEC = "producer"
+
+
+def target_codec(config: LogConfig, header: BatchHeader) -> int:
+    """The codec with which a batch is stored."""
+    if config.compression_type == KEEP_CODEC or header.is_control:
+        return header.codec
+    return CODECS[config.compression_type]
+
+
+def level_of(config: LogConfig, codec: int) -> int | None:
+    """The level of a codec, None for one without levels."""
+    if codec == GZIP:
+        return config.compression_gzip_level
+    if codec == LZ4:
+        return config.compression_lz4_level
+    return config.compression_zstd_level if codec == ZSTD else None
+
+
+def compression_cost(config: LogConfig, codec: int) -> int:
+    """The cost of compressing one KiB, in units of `validation_budget`."""
+    if not codec:
+        return 0
+    level = level_of(config, codec)
+    usual = {SNAPPY: None, LZ4: DEFAULT_LZ4_LEVEL, ZSTD: DEFAULT_ZSTD_LEVEL}
+    return KIB_COMPRESSED if codec in usual and usual[codec] == level else KIB_COMPRESSED_WELL
+
+
+def check_size(size: int, codec: int, config: LogConfig) -> None:
+    """Raise RecordTooLargeError for a batch that is too large after compression."""
+    if size > config.max_message_bytes:
+        raise RecordTooLargeError(
+            f"a batch has {size} bytes with {codec_name(codec)} compression, more than"
+            f" max.message.bytes={config.max_message_bytes}"
+        )

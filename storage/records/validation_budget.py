@@ -13,7 +13,7 @@ from __future__ import annotations
 DEFAULT_BUDGET = 10_000
 
 RECORD_CHECKED = 1  # by `ottla.protocol.records.check`
-RECORD_FOUND = 2  # validated by `ottla.storage.records.record_walk`
+RECORD_FOUND = 2  # collected by `walk_records`
 RECORD_REBUILT = 6  # decoded and encoded again
 MESSAGE_BYTES = 34  # the minimum of a message of magic 0 or 1: limits their number
 KIB_DECOMPRESSED = 4  # gzip is the slowest
@@ -34,7 +34,7 @@ class ValidationBudget:
         self.left = left
 
     def spend(self, cost: int) -> None:
-        """Subtracts `cost`. Raises ValidationBudgetExceeded when less is left."""
+        """Subtract `cost`. Raises ValidationBudgetExceeded when less is left."""
         if cost > self.left:
             raise ValidationBudgetExceeded
         self.left -= cost

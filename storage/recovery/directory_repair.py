@@ -26,7 +26,7 @@ _TEMPORARY_SUFFIX = ".tmp"
 
 
 def clean_directory(fs: FileSystem, path: str, *, is_compacted: bool = False) -> dict[str, int]:
-    """Leaves complete segments and other valid files only. Returns their names and sizes.
+    """Leave complete segments and other valid files only. Returns their names and sizes.
 
     - Deletes `.deleted`, `.cleaned` and `.tmp` files: the first were to be deleted, the others are
       incomplete.
@@ -61,7 +61,7 @@ def _is_unfinished(name: str) -> bool:
 
 
 def _remove_temporaries(fs: FileSystem, path: str, names: dict[str, int]) -> list[str]:
-    """Deletes incomplete files. Returns the `.swap` files to complete."""
+    """Delete incomplete files. Returns the `.swap` files to complete."""
     cleaned = [name for name in names if name.endswith(CLEANED_SUFFIX)]
     oldest_cleaned = min((offset_of_file(name) or 0 for name in cleaned), default=None)
     swaps = []

@@ -75,13 +75,15 @@ class LoadProgress:
 
     @property
     def recovered_bytes(self) -> int:
-        """What recovery has read."""
+        """The bytes that recovery has read."""
         return sum(part.recovered_bytes for part in self.directories.values())
 
     @property
     def recovery_bytes(self) -> int:
-        """What recovery reads in all: exact when all logs are loaded, at most a segment for each
-        log above that before."""
+        """The bytes that recovery reads in all.
+
+        Exact when all logs are loaded; before that, at most a segment for each log too many.
+        """
         return self.recovered_bytes + sum(
             part.remaining_bytes for part in self.directories.values()
         )

@@ -30,6 +30,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from ottla.protocol.records.errors import RecordsError
+from ottla.protocol.steps import run_at_once
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import CorruptFile, CorruptIndex, SegmentOffsetOverflow
 from ottla.storage.files.checkpoints import read_partition_metadata
@@ -48,20 +49,22 @@ from ottla.storage.files.set_aside import Reason, of_files
 from ottla.storage.log.batch_scan import CorruptLog, walk
 from ottla.storage.log.flush import FlushLater
 from ottla.storage.log.leader_epochs import LeaderEpochs
-from ottla.storage.log.local_log import LocalLog
+from ottla.storage.log.local_log import LocalLog, PartitionDirectory, SegmentList
 from ottla.storage.log.log import Log
 from ottla.storage.log.log_offsets import LogOffsets
-from ottla.storage.log.partition_directory import PartitionDirectory
 from ottla.storage.log.parts_aside import (
     copy_end_aside,
     holds_records,
     note_part,
     set_segment_aside,
 )
-from ottla.storage.log.producer_replay import rebuild_producers, replay
+from ottla.storage.log.producer_replay import (
+    check_marker,
+    rebuild_producers,
+    repair_transaction_indexes,
+    replay,
+)
 from ottla.storage.log.segment import Segment
-from ottla.storage.log.segment_list import SegmentList
-from ottla.storage.log.transaction_indexes import check_marker, repair_transaction_indexes
 from ottla.storage.producer.producer_state import DEFAULT_EXPIRATION_MS, ProducerState
 from ottla.storage.producer.verification import Verifications
 from ottla.storage.recovery.directory_repair import clean_directory
@@ -72,7 +75,7 @@ logger = logging.getLogger("ottla.storage")
 
 
 class Opening(NamedTuple):
-    """How to open a log. `recovery_point` and `log_start_offset` are those of the checkpoints.
+    """How to open a log. `recovery_point` and `log_start_offset` come from the checkpoints.
 
     `recovery_point` is None if it is not known. It is not for a log that is new, and for all logs
     if the checkpoint is lost: only the former is known to have been flushed nowhere.
@@ -98,7 +101,7 @@ class Opening(NamedTuple):
 def open_log(
     directory: PartitionDirectory, config: LogConfig, opening: Opening, deletions: Deletions
 ) -> Log:
-    """Opens the log in a directory that exists; creates one if it is empty. Raises OSError."""
+    """Open the log in a directory that exists; creates one if it is empty. Raises OSError."""
     return _Loader(directory, config, opening, deletions).load()
 
 
@@ -307,7 +310,7 @@ class _Loader:
             self.opening = self.opening._replace(recovery_point=point)
 
     def _repair_overlaps(self) -> None:
-        """Deletes empty segments that begin below the end of the records before them.
+        """Delete empty segments that begin below the end of the records before them.
 
         A roll that failed half-way may leave one. Lookups by offset would find it instead of the
         records. Also after a clean shutdown, where only the last segment is read: its records hide
@@ -339,7 +342,9 @@ class _Loader:
             place = segment.find_batch(following.base_offset)
             if place is not None:
                 self._keep_end(
-                    *(segment, place.position, Reason.OVERLAP),
+                    segment,
+                    place.position,
+                    Reason.OVERLAP,
                     f"segment {following.base_offset} has these offsets, too",
                 )
                 segment.truncate_to(following.base_offset)
@@ -353,7 +358,7 @@ class _Loader:
             logger.error("%s: Segment %d stays: %s", self.name, segment.base_offset, error)
 
     def _keep_end(self, segment: Segment, position: int, reason: Reason, detail: str) -> None:
-        """Copies what is behind `position`; durable when this returns. Raises OSError."""
+        """Copy what is behind `position`; durable when this returns. Raises OSError."""
         size = segment.log.size
         path = copy_end_aside(self.fs, segment.log, position, size, reason)
         note_part(self.directory, path, size - position, detail)
@@ -389,12 +394,14 @@ class _Loader:
             logger.warning(
                 "%s: Offsets %d to %d are not on this disk. If they are in remote storage, they"
                 " cannot be read while remote.log.storage.system.enable=false",
-                *(self.name, self.opening.log_start_offset, local_start - 1),
+                self.name,
+                self.opening.log_start_offset,
+                local_start - 1,
             )
         return is_below and self.config.has_remote_storage
 
     def _complete_epochs(self, local_start: int, end: int) -> None:
-        """Reads the epochs of the batches between `local_start` and the first epoch of the file.
+        """Read the epochs of the batches between `local_start` and the first epoch of the file.
 
         The file follows an advance of the log start at once, its checkpoint once a minute. After a
         crash in between these records are back, and without their epochs no segment of them can be
@@ -453,7 +460,7 @@ class _Loader:
     # --- recovery ----------------------------------------------------------------------------
 
     def _recover(self) -> int:
-        """Reads what may not have been flushed. Returns the log end offset."""
+        """Read what may not have been flushed. Returns the log end offset."""
         if self.may_have_gaps:
             self._remove_replaced()
         point = self.opening.recovery_point
@@ -476,11 +483,10 @@ class _Loader:
         unflushed = self.segments.from_offset(point)
         first = unflushed[0]
         position, from_offset = self._known_valid(first, point)
-        state = self.producers
         # The snapshot at the first segment has the producers of the records that were deleted, or
         # are in remote storage only.
-        state.reload(self.segments.first.base_offset, from_offset, self.opening.now_ms)
-        replay(state, self.segments, self.opening.log_start_offset, from_offset)
+        producers, start = self.producers, self.opening.log_start_offset
+        rebuild_producers(producers, self.segments, start, from_offset, self.opening.now_ms)
         end, previous = from_offset, first
         for index, segment in enumerate(unflushed):
             if index:
@@ -499,15 +505,15 @@ class _Loader:
                         continue
                     self._note_gap(end, unflushed[index:])
                 position, end = 0, segment.base_offset
-                state.end_offset = max(state.end_offset, segment.base_offset)
-                state.take_snapshot()
+                producers.end_offset = max(producers.end_offset, segment.base_offset)
+                producers.take_snapshot()
             end, valid_bytes = self._recover_segment(segment, position, end)
             if valid_bytes < segment.size:
                 end = self._truncate(segment, valid_bytes, end, unflushed[index + 1 :])
                 break
             segment.finish()
             previous = segment
-        state.end_offset = end
+        producers.end_offset = end
         return end
 
     def _note_gap(self, end: int, behind: list[Segment]) -> None:
@@ -566,7 +572,7 @@ class _Loader:
             return False
 
     def _truncate(self, segment: Segment, valid_bytes: int, end: int, behind: list[Segment]) -> int:
-        """Cuts off what is not valid in a segment, with all that is behind. Returns the log end.
+        """Cut off what is not valid in a segment, with all that is behind. Returns the log end.
 
         In this order: after another crash, recovery finds either the corrupt batch again, or no
         later segment.
@@ -580,7 +586,8 @@ class _Loader:
         )
         stays = is_torn or self._keep_damaged_end(segment, valid_bytes, end)
         self._set_aside(
-            *(with_records[::-1], Reason.AFTER_GAP),
+            with_records[::-1],
+            Reason.AFTER_GAP,
             f"the log ends at offset {end}, where segment {segment.base_offset} is damaged",
         )
         self._delete([each for each in behind if each not in with_records])
@@ -591,7 +598,8 @@ class _Loader:
             self.epochs.truncate_from_end(base)
             # Or a batch that a producer sends again would pass for a duplicate.
             self.producers.reload(first, base, self.opening.now_ms)
-            replay(self.producers, self.segments, self.opening.log_start_offset, base)
+            start = self.opening.log_start_offset
+            run_at_once(replay(self.producers, self.segments, start, base, takes_snapshots=True))
             return base
         segment.log.truncate(valid_bytes)
         segment.finish()
@@ -609,7 +617,7 @@ class _Loader:
         return True
 
     def _remove_replaced(self) -> None:
-        """Removes segments that compaction merged into another if their removal was lost.
+        """Remove segments that compaction merged into another if their removal was lost.
 
         Deletes those that the checkpoint of the cleaner covers. Of the others one of both copies is
         set aside: the one without offsets of its own.
@@ -663,7 +671,7 @@ class _Loader:
         return 0, segment.base_offset
 
     def _recover_segment(self, segment: Segment, position: int, offset: int) -> tuple[int, int]:
-        """Reads from `position`, where `offset` begins. Returns (next offset, valid bytes)."""
+        """Read from `position`, where `offset` begins. Returns (next offset, valid bytes)."""
         logger.info("%s: Recovering unflushed segment %d", self.name, segment.base_offset)
         self._prepare(segment, position, offset)
         progress = self.opening.progress
@@ -685,7 +693,7 @@ class _Loader:
         return scan.next_offset, scan.position
 
     def _prepare(self, segment: Segment, position: int, offset: int) -> None:
-        """Removes index entries at and above `offset`, which the scan writes again."""
+        """Remove index entries at and above `offset`, which the scan writes again."""
         if position == 0:
             segment.reset_indexes()
             segment.txn_index.reset()

@@ -63,7 +63,7 @@ class SegmentScan:
         self._report = report
 
     def run(self) -> None:
-        """Reads up to the end of the file. Raises CorruptLog, RecordsError, OSError."""
+        """Read up to the end of the file. Raises CorruptLog, RecordsError, OSError."""
         log = self._segment.log
         while self.position < log.size:
             position = self.position
@@ -76,7 +76,7 @@ class SegmentScan:
                     self._report(self.position - position)
 
     def _scan_chunk(self, chunk: bytes) -> bool:
-        """Applies the batches of magic 2 that are complete in the chunk. False if none are."""
+        """Apply the batches of magic 2 that are complete in the chunk. False if none are."""
         view = memoryview(chunk)
         available = len(chunk)
         segment, producers = self._segment, self._producers
@@ -120,7 +120,7 @@ class SegmentScan:
         return at > 0
 
     def _scan_others(self) -> None:
-        """Applies the batch at which `_scan_chunk` stopped: large, of an old magic, or corrupt.
+        """Apply the batch at which `_scan_chunk` stopped: large, of an old magic, or corrupt.
 
         And the messages of an old magic behind it, about a chunk: there may be millions, and each
         call reads a chunk.

@@ -1,4 +1,4 @@
-"""What is known of chunks of remote segments, such as their bytes, the least recently used dropped
+"""Data of chunks of remote segments, such as their bytes, with the least recently used dropped
 first.
 
 Threads that need the same chunk at the same time share one request to the store.
@@ -116,14 +116,14 @@ class ChunkCache(Generic[Content]):
             return key in self._chunks or key in self._loads
 
     def forget(self, key: ChunkKey) -> None:
-        """Forgets one chunk; it is read again when it is needed."""
+        """Forget one chunk; it is read again when it is needed."""
         with self._lock:
             content = self._chunks.pop(key, None)
             if content is not None:
                 self._bytes -= len(content)
 
     def drop(self, object_key: str) -> None:
-        """Forgets the chunks of an object that is deleted."""
+        """Forget the chunks of an object that is deleted."""
         with self._lock:
             for key in [key for key in self._chunks if key[0] == object_key]:
                 self._bytes -= len(self._chunks.pop(key))

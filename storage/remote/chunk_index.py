@@ -2,6 +2,10 @@
 
 All chunks of the segment file have the same size, apart from the last one. The chunks in the object
 have the same size too ("fixed"), or, if they are compressed, one each ("variable").
+
+A compressed chunk is one zstd frame with the size of its content, which Aiven's plugin needs to
+decompress it. The package `zstandard` comes with the extra `tiered`. It is imported with the first
+compressed segment.
 """
 
 from __future__ import annotations
@@ -9,6 +13,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from ottla.storage.remote.remote_storage import RemoteStorageError
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 MAX_INT32 = 0x7FFFFFFF
 # 1 KiB chunks of a segment of 2 GiB. A manifest with more would need much memory to read.
@@ -120,7 +130,7 @@ def encode_sizes(sizes: Sequence[int]) -> bytes:
 
 
 def decode_sizes(data: bytes) -> list[int]:
-    """Raises ValueError."""
+    """Raise ValueError."""
     count = int.from_bytes(data[:4], "big")
     if count == 1 and len(data) == 8:
         return [int.from_bytes(data[4:], "big")]
@@ -135,3 +145,38 @@ def decode_sizes(data: bytes) -> list[int]:
     ]
     sizes.append(int.from_bytes(data[end:], "big"))
     return sizes
+
+
+def compress(content: bytes | memoryview) -> bytes:
+    """One frame. Raises RemoteStorageError if the package is not installed."""
+    compressed: bytes = _zstandard().ZstdCompressor(write_content_size=True).compress(content)
+    return compressed
+
+
+def decompress(frame: bytes | memoryview, max_size: int) -> bytes:
+    """The content of one frame.
+
+    Raises ValueError if the frame is invalid, has no size in its header, or one above `max_size`
+    bytes; no memory is allocated then. Raises RemoteStorageError if the package is not installed.
+    """
+    zstandard = _zstandard()
+    try:
+        size = zstandard.frame_content_size(frame)
+        if not 0 <= size <= max_size:
+            raise ValueError(f"a compressed chunk of {size} bytes, expected at most {max_size}")
+        content: bytes = zstandard.ZstdDecompressor().decompress(frame)
+    except zstandard.ZstdError as error:
+        raise ValueError(f"a compressed chunk is invalid: {error}") from None
+    if len(content) != size:
+        raise ValueError(f"a compressed chunk has {len(content)} bytes, expected {size}")
+    return content
+
+
+def _zstandard() -> ModuleType:
+    try:
+        import zstandard
+    except ImportError:
+        raise RemoteStorageError(
+            "Compressed segments need the package zstandard: pip install 'ottla[tiered]'"
+        ) from None
+    return zstandard

@@ -224,7 +224,7 @@ def _mapped_errors(action: str, key: str) -> Iterator[None]:
 
 
 def open_cloud_object_store(settings: StoreSettings) -> CloudObjectStore:
-    """Sends no request. Raises RemoteStorageSettingsError."""
+    """Send no request. Raises RemoteStorageSettingsError."""
     try:
         import obstore
         from obstore import store as stores

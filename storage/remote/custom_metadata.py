@@ -50,7 +50,7 @@ class CustomMetadata:
 
     @staticmethod
     def decode(data: bytes | None) -> CustomMetadata:
-        """Raises RemoteObjectCorruptError."""
+        """Raise RemoteObjectCorruptError."""
         if not data:
             return _EMPTY
         if len(data) > _MAX_BYTES:

@@ -1,4 +1,4 @@
-"""What is in the store, compared with the segments that the cluster knows: verify and gc.
+"""The objects in the store, compared with the segments that the cluster knows: verify and gc.
 
 Mirrors nothing of Kafka: there, objects that a failed copy left stay until an operator finds them.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ottla.storage.remote.object_keys import ObjectKind
 from ottla.storage.remote.object_remote_storage import ObjectRemoteStorage
-from ottla.storage.remote.object_store import StoredObject
+from ottla.storage.remote.object_store import NAME, StoredObject
 from ottla.storage.remote.remote_storage import (
     NoRemoteIndexError,
     RemoteIndexType,
@@ -18,7 +18,6 @@ from ottla.storage.remote.remote_storage import (
     RemoteResourceNotFoundError,
 )
 from ottla.storage.remote.segments import RemoteLogSegmentMetadata, RemoteLogSegmentState
-from ottla.storage.remote.store_identity import NAME
 
 # A copy writes its objects after its metadata record. Objects of segments that are not known and
 # are younger than this may belong to a copy whose record was not read yet.
@@ -43,7 +42,7 @@ def take_inventory(
     now_ms: int,
     min_age_ms: int = DEFAULT_MIN_AGE_MS,
 ) -> Inventory:
-    """Lists the store and finds the objects that belong to no segment of `live`.
+    """List the store and find the objects that belong to no segment of `live`.
 
     `live` must have all segments that are not deleted, also those whose copy or deletion has only
     begun, and must be read before this is called. A segment of which the state is
@@ -72,7 +71,7 @@ def take_inventory(
 
 
 def delete_orphans(storage: ObjectRemoteStorage, orphans: Collection[StoredObject]) -> None:
-    """Deletes them, manifests first. Raises RemoteStorageError; some may be deleted then."""
+    """Delete them, manifests first. Raises RemoteStorageError; some may be deleted then."""
     keys = [orphan.key for orphan in orphans]
     manifest = f".{ObjectKind.MANIFEST.value}"
     storage.store.delete(sorted(keys, key=lambda key: not key.endswith(manifest)))
@@ -81,7 +80,7 @@ def delete_orphans(storage: ObjectRemoteStorage, orphans: Collection[StoredObjec
 def verify_segment(
     storage: ObjectRemoteStorage, metadata: RemoteLogSegmentMetadata, *, read_content: bool
 ) -> Iterator[str]:
-    """What is wrong with the objects of a segment, a sentence each.
+    """The defects of the objects of a segment, a sentence each.
 
     Sizes are compared; with `read_content` all chunks and indexes are read and their checksums
     compared, one chunk at a time. The caches are not used. Raises RemoteStorageError if the store

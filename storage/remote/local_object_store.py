@@ -113,7 +113,7 @@ class LocalObjectStore:
             raise _cannot_open(key, error) from None
 
     def read_into(self, key: str, descriptor: int, position: int, buffer: memoryview) -> None:
-        """Fills a buffer from what `open` returned for this object. Raises as `get_range`."""
+        """Fill a buffer from what `open` returned for this object. Raises as `get_range`."""
         done = 0
         try:
             while done < len(buffer):

@@ -14,15 +14,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ottla.protocol.records.crc32c import crc32c
-from ottla.storage.remote import kafka_uuid
+from ottla.storage.remote import object_keys as kafka_uuid
 from ottla.storage.remote.chunk_index import (
     MAX_ENCODED_SIZES,
     MAX_INT32,
     ChunkIndex,
+    compress,
     decode_sizes,
+    decompress,
     encode_sizes,
 )
-from ottla.storage.remote.compression import compress, decompress
 from ottla.storage.remote.remote_storage import RemoteIndexType, RemoteObjectCorruptError
 from ottla.storage.remote.segments import RemoteLogSegmentMetadata
 
@@ -100,7 +101,7 @@ class SegmentManifest:
 
     @staticmethod
     def decode(data: bytes, key: str) -> SegmentManifest:
-        """Raises RemoteObjectCorruptError with the key. A manifest of an encrypted segment raises
+        """Raise RemoteObjectCorruptError with the key. A manifest of an encrypted segment raises
         it too: Ottla has no keys."""
         try:
             return _decode(data)

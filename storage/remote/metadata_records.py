@@ -108,7 +108,7 @@ def encode_metadata(metadata: RemoteLogMetadata) -> bytes:
 
 
 def decode_metadata(value: bytes | memoryview) -> RemoteLogMetadata:
-    """What the value of a record says. Raises UnreadableMetadataRecord."""
+    """Decode the value of a record. Raises UnreadableMetadataRecord."""
     try:
         frame_version, position = read_unsigned_varint(value, 0)
         key, position = read_unsigned_varint(value, position)

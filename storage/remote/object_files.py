@@ -15,8 +15,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from ottla.protocol.records.crc32c import crc32c
-from ottla.storage.files.open_files import FileSlice
-from ottla.storage.files.page_cache import drop_cached, is_cached, knows_what_is_cached
+from ottla.storage.files.open_files import FileSlice, drop_cached, is_cached, knows_what_is_cached
 from ottla.storage.remote.chunk_cache import ChunkCache
 from ottla.storage.remote.remote_storage import RemoteObjectCorruptError
 
@@ -84,7 +83,7 @@ def _state(descriptor: int) -> tuple[int, int]:
 
 
 class ObjectFiles:
-    """Thread-safe. `key` is that of a log object, `start` and `end` are positions in a segment."""
+    """Thread-safe. `key` belongs to a log object, `start` and `end` are positions in a segment."""
 
     def __init__(self, store: LocalObjectStore) -> None:
         self._store = store
@@ -139,7 +138,7 @@ class ObjectFiles:
         return self._open.get(key)
 
     def read_ahead(self, key: str, manifest: SegmentManifest, number: int) -> None:
-        """Verifies one chunk. Raises as `part`."""
+        """Verify one chunk. Raises as `part`."""
         opened = self._opened(key)
         if opened is not None:
             self._verify(key, opened, manifest, number)
@@ -151,7 +150,7 @@ class ObjectFiles:
         return opened is not None and opened.valid.has(chunk)
 
     def drop(self, key: str) -> None:
-        """Forgets an object that is deleted."""
+        """Forget an object that is deleted."""
         with self._lock:
             self._open.pop(key, None)
 

@@ -1,20 +1,24 @@
-"""The names of the objects of a segment: those of Aiven's tiered storage plugin.
+"""The names of the objects of a segment, as Aiven's tiered storage plugin has them.
 
     {prefix}{topic}-{topic id}/{partition}/{start offset}-{segment id}.{log|indexes|rsm-manifest}
 
 The start offset has 20 digits, so that a listing is in order of offsets. Each copy of a segment has
 an id of its own, so no two copies share an object.
+
+Ids are UUIDs as Kafka writes them: URL-safe Base64 without padding, 22 characters.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 from uuid import UUID
 
-from ottla.storage.remote import kafka_uuid
+from ottla.storage.remote import object_keys as kafka_uuid
 from ottla.storage.remote.custom_metadata import CustomMetadata
 from ottla.storage.remote.segments import RemoteLogSegmentMetadata
 
@@ -40,7 +44,7 @@ class SegmentKeys(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ParsedKey:
-    """What the name of an object says. `prefix` is what stands before the name of the topic."""
+    """Parse the name of an object. `prefix` precedes the name of the topic."""
 
     topic: str
     topic_id: UUID
@@ -116,3 +120,23 @@ class ObjectKeys:
             kind=ObjectKind(match["kind"]),
             is_temporary=match["temporary"] is not None,
         )
+
+
+_TEXT_LENGTH = 22
+
+
+def to_text(value: UUID) -> str:
+    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
+
+
+def from_text(text: str) -> UUID:
+    """Raise ValueError unless the text is what Kafka writes for a UUID."""
+    if len(text) != _TEXT_LENGTH:
+        raise ValueError(f"{text!r} is no UUID: it needs {_TEXT_LENGTH} characters")
+    try:
+        value = UUID(bytes=base64.b64decode(text + "==", altchars=b"-_", validate=True))
+    except binascii.Error as error:
+        raise ValueError(f"{text!r} is no UUID: {error}") from None
+    if to_text(value) != text:
+        raise ValueError(f"{text!r} is no UUID: bits are set after its end")
+    return value

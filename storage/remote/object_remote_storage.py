@@ -17,14 +17,12 @@ from ottla.protocol.records.crc32c import crc32c
 from ottla.storage.files.fs import FileSystem
 from ottla.storage.files.open_files import FileSlice
 from ottla.storage.remote.chunk_cache import ChunkCache
-from ottla.storage.remote.chunk_index import Chunk
-from ottla.storage.remote.compression import decompress
+from ottla.storage.remote.chunk_index import Chunk, decompress
 from ottla.storage.remote.custom_metadata import CustomMetadata
 from ottla.storage.remote.manifest import MAX_MANIFEST_BYTES, Checksums, SegmentManifest
 from ottla.storage.remote.object_files import ObjectFiles, ObjectSegmentFile
 from ottla.storage.remote.object_keys import ObjectKeys, main_path
-from ottla.storage.remote.object_store import ObjectStore
-from ottla.storage.remote.rate_limit import RateLimit
+from ottla.storage.remote.object_store import ObjectStore, StoreIdentity, StoreNotProvenError
 from ottla.storage.remote.read_ahead import Background, ReadAhead
 from ottla.storage.remote.remote_storage import (
     NoRemoteIndexError,
@@ -33,9 +31,8 @@ from ottla.storage.remote.remote_storage import (
     RemoteResourceNotFoundError,
     RemoteStorageError,
 )
-from ottla.storage.remote.segment_source import IndexSource, SegmentSource
+from ottla.storage.remote.segment_source import IndexSource, RateLimit, SegmentSource
 from ottla.storage.remote.segments import LogSegmentData, RemoteLogSegmentMetadata
-from ottla.storage.remote.store_identity import StoreIdentity, StoreNotProvenError
 from ottla.storage.remote.store_settings import StoreSettings
 
 logger = logging.getLogger("ottla.remote")
@@ -93,7 +90,7 @@ class ObjectRemoteStorage:
         self.is_proven = True
 
     def adopt(self) -> None:
-        """Marks the store as that of the cluster. Raises RemoteStorageError."""
+        """Mark the store as the cluster's. Raises RemoteStorageError."""
         if self._identity is not None:
             self._identity.write()
             self._identity.check()
@@ -162,7 +159,7 @@ class ObjectRemoteStorage:
         return custom.encode(self._settings.custom_metadata_fields)
 
     def manifest(self, metadata: RemoteLogSegmentMetadata) -> SegmentManifest:
-        """Raises RemoteResourceNotFoundError and RemoteObjectCorruptError."""
+        """Raise RemoteResourceNotFoundError and RemoteObjectCorruptError."""
         key = self.keys.of(metadata).manifest
         manifest = self._manifests.get(key)
         if manifest is None:

@@ -9,10 +9,9 @@ from ottla.storage.files.fs import FileSystem, RealFileSystem
 from ottla.storage.remote.local_object_store import LocalObjectStore
 from ottla.storage.remote.object_files import ObjectFiles
 from ottla.storage.remote.object_remote_storage import ObjectRemoteStorage
-from ottla.storage.remote.object_store import ObjectStore
-from ottla.storage.remote.rate_limit import RateLimit
+from ottla.storage.remote.object_store import ObjectStore, StoreIdentity
 from ottla.storage.remote.read_ahead import Background
-from ottla.storage.remote.store_identity import StoreIdentity
+from ottla.storage.remote.segment_source import RateLimit
 from ottla.storage.remote.store_settings import (
     FILE_SYSTEM,
     RemoteStorageSettingsError,
@@ -31,7 +30,7 @@ def open_remote_storage(
     sends_files: bool = False,
     cluster_id: str | None = None,
 ) -> ObjectRemoteStorage:
-    """`settings` are those of the broker without `rsm.config.`. No request is sent to the store.
+    """Open the storage of the broker's `settings`, without `rsm.config.`. Sends no request to it.
 
     `clock` and `sleep` (in seconds, as `time.monotonic` and `time.sleep`) are needed if there is a
     rate limit for copies. `background` starts a function in a worker thread, such as the `submit`

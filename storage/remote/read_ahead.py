@@ -54,7 +54,7 @@ class ReadAhead:
             return continues
 
     def wanted(self, key: str, ahead: range, has: Callable[[tuple[str, int]], bool]) -> list[int]:
-        """Those of these chunks that are not read ahead yet; `start` each of them. `has` returns
+        """The chunks of these that are not read ahead yet; `start` each of them. `has` returns
         whether a chunk is there, or on its way."""
         with self._lock:
             new = []
@@ -67,7 +67,7 @@ class ReadAhead:
             return new
 
     def start(self, key: str, number: int, load: Callable[[], object]) -> None:
-        """Calls `load` in a worker thread. An error is that of the reader that needs the chunk."""
+        """Call `load` in a worker thread. The reader that needs the chunk gets its error."""
         with self._lock:
             if self._running >= self._at_once:
                 self._queue.append(((key, number), load))

@@ -58,7 +58,7 @@ class RemoteStorage(Protocol):
         """If not, `prove` is called before the next copy or deletion. Does not block."""
 
     def prove(self, known: Sequence[RemoteLogSegmentMetadata], *, is_unused: bool) -> None:
-        """Makes sure that this is the store that the cluster wrote to.
+        """Make sure that this is the store that the cluster wrote to.
 
         A store that is not marked as that is marked if it has an object of one of the `known`
         segments, or if the cluster has no remote segments (`is_unused`). Raises
@@ -69,7 +69,7 @@ class RemoteStorage(Protocol):
     def copy_log_segment(
         self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData
     ) -> bytes | None:
-        """Copies the files of one segment. When this returns they are durable and can be read.
+        """Copy the files of one segment. When this returns they are durable and can be read.
         Returns the custom metadata to keep with the segment. May be called again after an error."""
 
     def fetch_log_segment(
@@ -105,8 +105,8 @@ class RemoteStorage(Protocol):
         because an object of the segment is not there."""
 
     def delete_log_segment(self, metadata: RemoteLogSegmentMetadata) -> None:
-        """Deletes all objects of the segment. What is not there any more is no error, if the store
+        """Delete all objects of the segment. What is not there any more is no error, if the store
         is proven to be the right one."""
 
     def close(self) -> None:
-        """Ends connections. No method is called afterwards."""
+        """End connections. No method is called afterwards."""

@@ -1,15 +1,15 @@
-"""Reads the local files of a segment for a copy: in chunks, with checksums, compressed or not."""
+"""Reads the local files of a segment for a copy: in chunks, with checksums, at a limited rate."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ottla.protocol.records.crc32c import crc32c
 from ottla.storage.errors import CorruptFile
 from ottla.storage.files.fs import READ_ONLY, FileSystem, read_file
-from ottla.storage.remote.chunk_index import MAX_INT32, ChunkIndex
-from ottla.storage.remote.compression import compress
+from ottla.storage.remote.chunk_index import MAX_INT32, ChunkIndex, compress
 from ottla.storage.remote.manifest import IndexRange
 from ottla.storage.remote.remote_storage import RemoteIndexType, RemoteStorageError
 from ottla.storage.remote.segments import LogSegmentData, RemoteLogSegmentMetadata
@@ -30,7 +30,7 @@ class SegmentSource:
         chunk_size: int,
         acquire: Callable[[int], None],
     ) -> None:
-        """`acquire` waits until so many bytes may be sent."""
+        """`acquire` waits until this number of bytes may be sent."""
         self._fs = fs
         self._path = path
         self._size = metadata.size_bytes
@@ -98,7 +98,7 @@ class IndexSource:
     """The indexes of one segment, one after the other in the order of the format."""
 
     def __init__(self, fs: FileSystem, data: LogSegmentData) -> None:
-        """Reads all of them: the indexes of a segment have some MB. Raises RemoteStorageError."""
+        """Read all of them: the indexes of a segment have some MB. Raises RemoteStorageError."""
         files = {
             RemoteIndexType.OFFSET: data.offset_index,
             RemoteIndexType.TIMESTAMP: data.time_index,
@@ -129,3 +129,27 @@ def _read_index(fs: FileSystem, path: Path) -> bytes:
         return read_file(fs, str(path), MAX_INT32)
     except (OSError, CorruptFile) as error:
         raise RemoteStorageError(f"Cannot read the index {path}: {error}") from error
+
+
+class RateLimit:
+    """`clock` returns seconds that only grow, `sleep` waits for a number of seconds. Storage has no
+    clock of its own."""
+
+    def __init__(
+        self, bytes_per_second: int, clock: Callable[[], float], sleep: Callable[[float], None]
+    ) -> None:
+        self._bytes_per_second = bytes_per_second
+        self._clock = clock
+        self._sleep = sleep
+        self._lock = threading.Lock()
+        self._free_at = clock()
+
+    def acquire(self, size: int) -> None:
+        """Return when the bytes before these have had their time. The first part is free, so a
+        part of a copy waits for at most its share of the limit."""
+        with self._lock:
+            now = self._clock()
+            wait_seconds = max(0.0, self._free_at - now)
+            self._free_at = max(self._free_at, now) + size / self._bytes_per_second
+        if wait_seconds > 0:
+            self._sleep(wait_seconds)

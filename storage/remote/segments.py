@@ -1,4 +1,4 @@
-"""What is known of a segment in remote storage. Mirrors KIP-405's RemoteLogSegmentMetadata."""
+"""Metadata of a segment in remote storage. Mirrors KIP-405's RemoteLogSegmentMetadata."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from uuid import UUID
 
 
 class RemoteLogSegmentState(IntEnum):
-    """The ids are those of the records in `__remote_log_metadata`."""
+    """The ids come from the records in `__remote_log_metadata`."""
 
     COPY_SEGMENT_STARTED = 0
     COPY_SEGMENT_FINISHED = 1

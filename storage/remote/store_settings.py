@@ -144,7 +144,7 @@ class StoreSettings:
 
 
 def parse_store_settings(settings: Mapping[str, str]) -> StoreSettings:
-    """Raises RemoteStorageSettingsError with the name of the setting and what to do."""
+    """Raise RemoteStorageSettingsError with the name of the setting and what to do."""
     backend = _backend(settings)
     _check_names(settings, backend)
     _check_values(settings)

@@ -32,7 +32,7 @@ def test_topics_are_described_page_by_page(broker: Broker) -> None:
     assert "PartitionCount: 5" in output
     for index in range(5):
         assert f"Topic: orders\tPartition: {index}\tLeader: 1001\tReplicas: 1001" in output
-    statistics = broker.server.parts.network.request_channel.routes[75].statistics
+    statistics = broker.server.parts.request_channel.routes[75].statistics
     assert statistics.count >= 3
 
 

@@ -100,7 +100,7 @@ class Case:
             log.append(batch_of(list(records)), leader_epoch=first // 50, now_ms=NOW_MS)
             log.update_high_watermark(log.log_end_offset)
             if random.random() < 0.1:
-                log.flush()
+                log.flusher.flush()
             if random.random() < 0.1:
                 manager.checkpoint_all()
         if random.random() < 0.3:

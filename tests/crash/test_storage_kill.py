@@ -57,7 +57,7 @@ while True:
     out.write(f"{p} {info.last_offset}\\n")
     out.flush()
     if random.random() < 0.02:
-        log.flush()
+        log.flusher.flush()
         manager.checkpoint_all()
 """
 
@@ -123,6 +123,6 @@ def check_what_is_left(directory: Path, acknowledged: dict[int, int]) -> None:
             entry = log.producer_state.producers[5]
             assert entry.last_offset == log.log_end_offset - 1
             assert entry.last_sequence == log.log_end_offset - 1
-        log.flush()
+        log.flusher.flush()
         assert PartitionCheck(log.path, deep=True).run().problems == []
     manager.shutdown(NOW_MS)

@@ -62,13 +62,13 @@ class Life:
         self.written = max(self.written, log.log_end_offset)
 
     def flush(self) -> None:
-        flush = self.log.begin_flush()
+        flush = self.log.flusher.begin_flush()
         if flush is None:
             return
         if self.random.random() < 0.5:
             self.append()  # the loop continues while a worker syncs
         flush.run()
-        self.log.finish_flush(flush, NOW_MS)
+        self.log.flusher.finish_flush(flush, NOW_MS)
         self.durable = self.log.recovery_point
         self.written = self.log.log_end_offset
         if self.random.random() < 0.5:
@@ -94,7 +94,7 @@ class Life:
             assert log.producer_state.producers[5].last_offset == left[-1]
         if log.offsets.missing_from is not None:
             # As a follower that fetches them again.
-            log.truncate_to(log.offsets.missing_from)
+            log.truncator.truncate_to(log.offsets.missing_from)
             assert log.offsets.missing_from is None
         for offset in range(log.log_end_offset):
             segment = log.segments.floor(offset)
@@ -112,7 +112,7 @@ class Life:
     def truncate(self) -> None:
         log = self.log
         log.offsets.high_watermark = 0
-        log.truncate_to(self.random.randint(0, log.log_end_offset))
+        log.truncator.truncate_to(self.random.randint(0, log.log_end_offset))
         log.update_high_watermark(log.log_end_offset)
         self.durable = min(self.durable, log.log_end_offset)
 
@@ -230,7 +230,7 @@ def test_failing_calls(seed: int) -> None:
             log.append(batch_of([(NOW_MS, b"k", value, [])]), leader_epoch=0, now_ms=NOW_MS)
             responded = log.log_end_offset
             if number % 10 == 0:
-                log.flush()
+                log.flusher.flush()
             log.log_directory.check_free_bytes(0)
             log.read(random.randrange(responded), 500, up_to=responded)
         except StorageError:

@@ -225,7 +225,7 @@ def change(random: Random, manager: LogManager, log: Log, required: Required) ->
             is_served = False
         assert is_served or not required.is_whole, f"{log.name}: offset {first} was just appended"
         log.roll(NOW_MS)
-    log.flush(NOW_MS)
+    log.flusher.flush(NOW_MS)
     if log.config.compact:
         # A record that is not required may be the newer one of its key.
         last = {r.key: r for r in required.records} if required.is_whole else {}
@@ -235,9 +235,9 @@ def change(random: Random, manager: LogManager, log: Log, required: Required) ->
     if random.random() < 0.3:
         try:
             target = random.randint(log.log_start_offset, log.log_end_offset)
-            for part in log.truncation_parts(target):
-                run(log.prepare_truncation(part))
-                log.truncate_to(part)
+            for part in log.truncator.parts(target):
+                run(log.truncator.prepare(part))
+                log.truncator.truncate_to(part)
         except (CorruptLog, CorruptRecordError):
             assert not required.is_whole
         else:
@@ -246,10 +246,10 @@ def change(random: Random, manager: LogManager, log: Log, required: Required) ->
             required.is_whole = False
             required.has_aborted = False
     log.update_config(
-        log.config.replace(retention_bytes=log.size_in_bytes // 2, retention_ms=10**12)
+        log.config.replace(retention_bytes=log.local.size_in_bytes // 2, retention_ms=10**12)
     )
     if random.random() < 0.3 and "delete" in log.config.cleanup_policy:
-        run(log.delete_old_segments(NOW_MS))
+        run(log.retention.delete_old_segments(NOW_MS))
         start = log.log_start_offset
         required.records = [r for r in required.records if r.offset >= start]
         required.is_whole = False

@@ -154,10 +154,10 @@ def write(root: Path, *, clean: bool) -> Written:
         log = manager.get_or_create(topic, 0, config=config, topic_id=TOPIC_ID, now_ms=NOW_MS)
         fill(log)
         log.update_high_watermark(log.log_end_offset)
-        log.flush(NOW_MS)
+        log.flusher.flush(NOW_MS)
         if topic == "deleted":
-            log.delete_records_before(42)
-            for _ in log.delete_old_segments(NOW_MS):
+            log.truncator.delete_records_before(42)
+            for _ in log.retention.delete_old_segments(NOW_MS):
                 pass
     compact(manager, Cleaner(manager.logs))
     manager.checkpoint_all()

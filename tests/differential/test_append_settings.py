@@ -17,12 +17,12 @@ from ottla.protocol.messages.create_topics import (
 )
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.protocol.records.batch import iterate_batches
 from ottla.protocol.records.builder import build_batch
 from ottla.protocol.records.legacy import build_message_set
 from ottla.protocol.records.reader import read_records
 from ottla.protocol.records.record import Record
 from tests.differential.asking import Pair
+from tests.doubles.record_batches import iterate_batches
 
 pytestmark = pytest.mark.kafka
 

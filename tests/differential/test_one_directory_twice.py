@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.storage.directories.directory_lock import DirectoryLock
+from ottla.storage.directories.log_directories import DirectoryLock
 from ottla.storage.directories.same_directory import check_distinct
 from ottla.storage.errors import DirectoryInUse, OverlappingDirectories
 from ottla.storage.files.fs import RealFileSystem

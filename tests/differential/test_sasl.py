@@ -22,6 +22,7 @@ from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTop
 from ottla.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.differential.guarded import SHA_256, SHA_512, Both, upsertion
+from tests.doubles.eventually import eventually
 from tests.doubles.sasl_talk import SaslTalk, Script, bearer_token, notes_of
 
 pytestmark = pytest.mark.kafka
@@ -302,3 +303,31 @@ def test_a_new_password_counts_at_once(both: Both) -> None:
         )
         assert isinstance(notes[-1], tuple)
         assert notes[-1][1] == 0
+
+
+UNUSUAL = (
+    *("a=b,c", "=2C", "%41", "a/b@C", " lead", "b\u00e4r", "\u65e5\u672c", "User:x", "DEFAULT"),
+    *("CN=a\\,b,O=x", "x" * 200, "<default>", "a b", "\U0001f600"),
+)
+
+
+def test_users_with_unusual_names(both: Both) -> None:
+    """They log in with the same responses, and the right password only."""
+    users = [upsertion(name, SHA_256, "s3cret") for name in UNUSUAL]
+    both.open.compare(AlterUserScramCredentialsRequest(upsertions=users), [0])
+    try:
+        for name in UNUSUAL:
+
+            def succeeds(user: str = name) -> bool:
+                notes = notes_of(
+                    both.guarded.kafka, lambda talk: talk.scram(SHA_256, user, "s3cret")
+                )
+                return isinstance(notes[-1], tuple) and notes[-1][1] == 0
+
+            if name.isascii():  # others fail in both
+                eventually(succeeds, f"Kafka does not know {name!r}")
+            both.compare(lambda talk: talk.scram(SHA_256, name, "s3cret"))  # noqa: B023
+            both.compare(lambda talk: talk.scram(SHA_256, name, "wrong"))  # noqa: B023
+    finally:
+        gone = [ScramCredentialDeletion(name, 1) for name in UNUSUAL]
+        both.open.compare(AlterUserScramCredentialsRequest(deletions=gone), [0])

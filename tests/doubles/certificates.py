@@ -11,6 +11,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from tests.doubles import odd_subjects
+
 
 class Certificates:
     """An authority in a folder, and what it signed: a server on 127.0.0.1 and a client."""
@@ -78,6 +80,29 @@ class Certificates:
                 serialization.NoEncryption(),
             )
             + certificate.public_bytes(serialization.Encoding.PEM)
+        )
+        return path
+
+    def issue_for(self, subject: bytes, file_name: str) -> Path:
+        """A file with a new key and its certificate for a subject in DER, whatever it is."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        public = key.public_key().public_bytes(
+            serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+        issuer = self._authority.subject.public_bytes()
+        algorithm = odd_subjects.ECDSA_WITH_SHA256
+        signed = odd_subjects.tbs_certificate(subject, public, algorithm, issuer)
+        signature = self._authority_key.sign(signed, ec.ECDSA(hashes.SHA256()))
+        bits = odd_subjects.element(0x03, b"\0" + signature)
+        certificate = odd_subjects.element(0x30, signed + algorithm + bits)
+        path = self.folder / f"{file_name}.pem"
+        path.write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
+            + ssl.DER_cert_to_PEM_cert(certificate).encode()
         )
         return path
 

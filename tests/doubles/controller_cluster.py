@@ -16,6 +16,7 @@ from ottla.controller.admin.topic_admin import (
     admit_every_topic,
 )
 from ottla.controller.controller import Controller
+from ottla.controller.lifecycle import ISR_METADATA_DELAY_MS
 from ottla.controller.model import BrokerInfo, Endpoint, LeaderAndIsr, TopicState
 from ottla.controller.registration import BrokerRegistration
 from ottla.controller.requests.broker_channels import Callback, Encoded
@@ -226,6 +227,8 @@ class Cluster:
         """The leader proposes an ISR; returns the row of that partition."""
         request = self.isr_request(topic, isr, partition)
         response = await self.controller.alter_partition(request, 3)
+        await settle()
+        self.runtime.advance(ISR_METADATA_DELAY_MS)
         await settle()
         assert response.error_code == 0
         return response.topics[0].partitions[0]

@@ -7,7 +7,7 @@ from typing import cast
 
 from ottla.broker.cluster.broker_epoch import BrokerEpoch
 from ottla.broker.config.broker_config import BrokerConfig
-from ottla.broker.replication.fetcher_settings import FetcherSettings
+from ottla.broker.replication.fetcher import FetcherSettings
 from ottla.broker.requests.request_channel import DEFERRED, RequestContext
 from ottla.protocol.client.aio_connection import AsyncConnection
 from ottla.protocol.codec import decoder, encoder, parts_encoder
@@ -16,7 +16,7 @@ from ottla.protocol.messages.fetch import FetchRequest
 from ottla.protocol.registry import API
 from ottla.storage.files.open_files import FileSlice
 from tests.doubles.controller_cluster import settle
-from tests.doubles.request_context import FakeContext
+from tests.doubles.request_context import FakeContext, finished
 from tests.unit.broker.handlers.scene import DataPath
 
 
@@ -87,7 +87,7 @@ class Leader:
         context = FakeContext(cls.API_KEY, version)
         handlers = {1: self.path.fetch.handle, 2: self.path.list_offsets.handle}
         handler = handlers[cls.API_KEY]
-        result = handler(cast(RequestContext, context), sent)  # type: ignore[arg-type]
+        result = finished(handler(cast(RequestContext, context), sent))  # type: ignore[arg-type]
         if result is DEFERRED and not context.responses:
             assert isinstance(request, FetchRequest)
             self.path.timer.advance(request.max_wait_ms + 1)

@@ -23,6 +23,7 @@ from ottla.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseTopic,
 )
+from tests.doubles.api_routes import entry_of
 from tests.doubles.eventually import eventually_async
 
 SIZE = Struct(">i")
@@ -48,8 +49,8 @@ def metadata_request(*names: str) -> MetadataRequest:
 
 
 def entry(api_key: int, name: str, handler: Callable[..., Any], **more: Any) -> HandlerEntry:
-    """A line of the handler table with the versions 0 to 4."""
-    return HandlerEntry(api_key, name, 0, 4, handler, **more)
+    """A line of the handler table with the versions 0 to 4, and what the route of the API says."""
+    return entry_of(api_key, handler, **{"name": name, "min_version": 0, "max_version": 4, **more})
 
 
 class Network:

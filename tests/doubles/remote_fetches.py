@@ -76,7 +76,7 @@ class Fetched(FetchMessages):
     async def data(self, number: int = 0) -> PartitionData:
         await eventually_async(lambda: self.responses)
         assert len(self.responses) == 1
-        return self.responses[0][number][2]
+        return self.responses[0][number][1]
 
 
 def at(offset: int, index: int = 0, max_bytes: int = 1 << 20, **fields: int) -> FetchPartition:

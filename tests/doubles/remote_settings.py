@@ -26,15 +26,15 @@ REMOTE_SETTINGS = {
     "test_threads_default_to_the_pool_of_all_tasks",
     "remote.log.metadata.custom.metadata.max.bytes": f"{_REMOTE}test_segment_copier.py::"
     "test_too_much_custom_metadata_stops_the_copies",
-    "remote.log.metadata.manager.class.name": "tests/unit/broker/config/test_remote_log.py::"
+    "remote.log.metadata.manager.class.name": "tests/unit/broker/config/test_rules.py::"
     "test_other_classes_are_refused",
     "remote.log.metadata.manager.impl.prefix": f"{_REMOTE}test_settings.py::"
     "test_settings_of_the_plugins_have_a_prefix",
-    "remote.log.metadata.manager.listener.name": "tests/unit/broker/config/test_remote_log.py::"
+    "remote.log.metadata.manager.listener.name": "tests/unit/broker/config/test_rules.py::"
     "test_the_listener_of_the_metadata_must_be_there",
     "remote.log.reader.max.pending.tasks": f"{_PROBE}test_threads_and_windows",
     "remote.log.reader.threads": f"{_PROBE}test_threads_and_windows",
-    "remote.log.storage.manager.class.name": "tests/unit/broker/config/test_remote_log.py::"
+    "remote.log.storage.manager.class.name": "tests/unit/broker/config/test_rules.py::"
     "test_other_classes_are_refused",
     "remote.log.storage.manager.impl.prefix": f"{_REMOTE}test_settings.py::"
     "test_settings_of_the_plugins_have_a_prefix",

@@ -11,8 +11,6 @@ from ottla.broker.replication.group_commit import GroupCommit
 from ottla.broker.replication.leader_and_isr import LeaderAndIsrApplier, NoFetchers
 from ottla.broker.replication.partition import Partition, PartitionContext
 from ottla.broker.replication.replica_manager import ReplicaManager
-from ottla.broker.runtime.clock import ManualClock
-from ottla.broker.runtime.timer import ManualTimer
 from ottla.protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
@@ -31,7 +29,9 @@ from ottla.protocol.topics import TopicPartition
 from ottla.storage.config import LogConfig
 from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.log.log import Log
+from tests.doubles.manual_timer import ManualClock, ManualTimer
 from tests.doubles.memory_file_system import MemoryFileSystem
+from tests.doubles.published_metadata import publish
 from tests.doubles.storage_logs import NewRecord, batch_of
 
 BROKER = 1
@@ -41,13 +41,13 @@ T = TypeVar("T")
 
 
 def run_now(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of one that has nothing to wait for."""
+    """Return the result of one that waits for nothing but its next turn."""
     try:
-        coroutine.send(None)
+        while True:
+            assert coroutine.send(None) is None, "it waits"
     except StopIteration as done:
         result: T = done.value
         return result
-    raise AssertionError("it waits")
 
 
 class Replicas:
@@ -176,7 +176,8 @@ class Replicas:
             isr=[leader],
             replicas=[leader],
         )
-        self.metadata.update(
+        publish(
+            self.metadata,
             UpdateMetadataRequest(
                 controller_id=BROKER,
                 controller_epoch=1,
@@ -189,7 +190,7 @@ class Replicas:
                     )
                     for broker_id in sorted(self.live)
                 ],
-            )
+            ),
         )
 
     def append(

@@ -7,9 +7,11 @@ from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 from ottla.broker.requests.request_channel import ANONYMOUS, DEFERRED, RequestContext
+from ottla.broker.requests.request_context import started
 from ottla.protocol.codec import decoder, encoder
 from ottla.protocol.headers import RequestHeader
 from ottla.protocol.message import Message
+from tests.doubles.api_routes import entry_of
 
 M = TypeVar("M", bound=Message)
 
@@ -19,6 +21,7 @@ class FakeContext:
 
     def __init__(self, api_key: int, version: int, client_id: str | None = "client") -> None:
         self.header = RequestHeader(api_key, version, 1, client_id)
+        self.route = SimpleNamespace(entry=entry_of(api_key))
         self.client_host = "127.0.0.1"
         self.client_port = 50_000
         self.listener_name = "PLAINTEXT"
@@ -29,6 +32,7 @@ class FakeContext:
         self.throttle_time_ms = 0
         self.request_throttle_ms = 0  # what the request quota says
         self.request: Message | None = None
+        self.amend: Any = None
         self.closed_because: str | None = None
         self.responses: list[Message | None] = []
 
@@ -65,9 +69,7 @@ class Asked:
         sent = decoder(cls, version)(bytearray(encoder(cls, version)(request)), 0)[0]
         self._version = version
         self.context = self._context = FakeContext(request.API_KEY, version, client_id)
-        result = handler(cast(RequestContext, self._context), sent)
-        if isinstance(result, Coroutine):
-            result = _finish(result)
+        result = finished(handler(cast(RequestContext, self._context), sent))
         if result is not DEFERRED:
             self._context.respond(result)
 
@@ -78,13 +80,17 @@ class Asked:
     def response(self, cls: type[M]) -> M:
         (response,) = self._context.responses
         assert isinstance(response, cls)
-        return decoder(cls, self._version)(encoder(cls, self._version)(response), 0)[0]
+        return decoder(cls, self._version)(encoder(type(response), self._version)(response), 0)[0]
 
 
-def _finish(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """The result of a coroutine that waits for nothing."""
+def finished(result: Any) -> Any:
+    """Return what a handler returns in the end. It waits for nothing but its next turn."""
+    result = started(result)
+    if not isinstance(result, Coroutine):
+        return result
     try:
-        coroutine.send(None)
+        while True:
+            if result.send(None) is not None:
+                raise AssertionError("the handler waits for something")
     except StopIteration as end:
         return end.value
-    raise AssertionError("the handler waits for something")

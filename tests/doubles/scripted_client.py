@@ -27,6 +27,7 @@ class ScriptedClient:
         self.topics = topics
         self.topic_errors: dict[str, int] = {}
         self.topic_ids: dict[str, bytes] = {}
+        self.cluster_id: str | None = None
         self.internal: set[str] = set()
         self.leaderless: set[TopicPartition] = set()
         self.created_when_asked: dict[str, int] = {}
@@ -67,6 +68,7 @@ class ScriptedClient:
         names = sorted(self.topics) if topics is None else topics
         response = MetadataResponse(
             brokers=[MetadataResponseBroker(node_id=n, host="b", port=n + 1) for n in (0, 1)],
+            cluster_id=self.cluster_id,
             topics=[self._topic(name) for name in names],
         )
         self.state.update(response)

@@ -52,7 +52,7 @@ _SASL = "tests/unit/broker/security/sasl/"
 _ZOOKEEPER = "tests/integration/test_zookeeper_security.py::"
 _LOGIN = "tests/unit/broker/security/test_zookeeper_login.py::"
 _LIMITS = "tests/integration/test_connection_limits.py::"
-_LAYERS = "tests/unit/broker/config/test_dynamic_layers.py::"
+_LAYERS = "tests/unit/broker/config/test_dynamic_rules.py::"
 _CLUSTER = "tests/integration/test_sasl_cluster.py::test_a_mixed_cluster"
 
 #: Settings that need more than one broker and a client: the test that shows their effect.
@@ -111,6 +111,8 @@ SHOWN = {
     "sasl.mechanism.inter.broker.protocol": _CLUSTER,
     "sasl.oauthbearer.jwks.endpoint.refresh.ms": f"{_SASL}test_oauth_keys.py::"
     "test_a_new_key_is_found",
+    "sasl.oauthbearer.scope.claim.name": f"{_SASL}test_oauth_keys.py::"
+    "test_the_claim_of_the_scopes_is_the_one_that_is_set",
     "sasl.kerberos.principal.to.local.rules": "tests/unit/broker/security/kerberos/"
     "test_principal_rules.py::test_the_example_of_the_documentation",
     "sasl.kerberos.service.name": "tests/unit/broker/config/test_sasl.py::"

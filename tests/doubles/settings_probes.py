@@ -189,7 +189,7 @@ def weak_cipher(world: World, broker: Broker, listener: str) -> object:
 def principal(world: World, broker: Broker, listener: str) -> object:
     def look(sock: ssl.SSLSocket) -> object:
         port = sock.getsockname()[1]
-        network = broker.server.parts.network.server
+        network = broker.server.parts.network_server
         return [str(each.principal) for each in network.connections if each.client_port == port]
 
     return over_tls(broker, listener, with_certificate(world), look)
@@ -213,11 +213,13 @@ OF_JAVA = {
 }
 AS_TEXT: dict[str, Any] = {
     **{name: text for name, text in TLS.items() if name != "ssl.keystore.location"},
+    "ssl.keystore.type": "PEM",
     "ssl.keystore.key": lambda world: _key(world.certificates.server_path),
     "ssl.keystore.certificate.chain": lambda world: _chain(world.certificates.server_path),
 }
 TRUST_AS_TEXT: dict[str, Any] = {
     **{name: text for name, text in MUTUAL.items() if name != "ssl.truststore.location"},
+    "ssl.truststore.type": "PEM",
     "ssl.truststore.certificates": lambda world: world.certificates.authority_path.read_text(),
 }
 OF_TLS = [
@@ -353,7 +355,7 @@ def bearer(world: World, broker: Broker, listener: str) -> object:
         talk.handshake("OAUTHBEARER")
         talk.authenticate(f"n,,\x01auth=Bearer {world.token()}\x01\x01".encode())
         port = talk.wire.local_port
-        network = broker.server.parts.network.server
+        network = broker.server.parts.network_server
         return [
             str(each.principal)
             for each in network.connections

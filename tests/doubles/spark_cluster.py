@@ -25,6 +25,7 @@ class FakeCluster:
         self.ids: dict[str, str] = {}
         self.record_bytes: dict[TopicPartition, float] = {}
         self.commit_failures = 0
+        self.forbidden: set[str] = set()
         self.questions: list[str] = []
 
     def grow(self, topic: str, partition: int, end: int, begin: int = 0) -> None:
@@ -52,6 +53,8 @@ class FakeCluster:
         self.questions.append("offsets")
         found: Offsets = {}
         for tp, timestamp in wanted.items():
+            if tp.topic in self.forbidden:
+                raise ConnectorError(errors.NOT_AUTHORIZED, f"{tp.topic} is not allowed")
             if tp not in self.latest:
                 continue
             ends = {EARLIEST: self.earliest[tp], LATEST: self.latest[tp]}

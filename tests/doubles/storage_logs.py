@@ -101,7 +101,7 @@ def fetched(log: Log, *, max_bytes: int = 1 << 20) -> list[Record]:
 
 def next_offset(content: bytes) -> int:
     """The offset after the last batch of what was fetched."""
-    from ottla.protocol.records.batch import iterate_batches
+    from tests.doubles.record_batches import iterate_batches
 
     *_, (_, last) = iterate_batches(content)
     return last.next_offset

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from ottla.broker.share.coordinator.partition import ShareStatePartition
 from ottla.broker.share.coordinator.records import StateRecord, read_record
+from ottla.broker.share.coordinator.share_coordinator import ShareStatePartition
 from ottla.broker.share.coordinator.state import ShareState
 from ottla.broker.share.persister import RecordState
 from tests.doubles.share_workers import ACCEPT, DELIVERY_LIMIT, REJECT, WARM, Event

@@ -46,4 +46,4 @@ class TieredBroker:
     async def stop(self) -> None:
         await self.manager.shutdown()
         await self.scene.workers.close()
-        self.scene.log.release()
+        self.scene.log.local.release()

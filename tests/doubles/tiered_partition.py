@@ -7,8 +7,8 @@ from uuid import UUID
 
 from ottla.broker.quotas.replication_quotas import ReplicationQuota
 from ottla.broker.remote.metadata_manager import RemoteLogMetadataManager
-from ottla.broker.remote.metadata_settings import RemoteLogMetadataSettings
 from ottla.broker.remote.segment_copier import RemoteSegments, SegmentCopier
+from ottla.broker.remote.settings import RemoteLogMetadataSettings
 from ottla.broker.runtime.tasks import WorkerPool
 from ottla.protocol.steps import run_at_once
 from ottla.storage.config import LogConfig
@@ -76,7 +76,7 @@ class TieredPartition:
         return await self.copier.run(self.log, lambda: self.is_leader)
 
     def expire_locally(self) -> int:
-        return run_at_once(self.log.delete_old_segments(NOW_MS + 10_000 * HOUR_MS))
+        return run_at_once(self.log.retention.delete_old_segments(NOW_MS + 10_000 * HOUR_MS))
 
     def states(self) -> list[RemoteLogSegmentState]:
         return [each.state for each in self.metadata.cache(PARTITION).segments()]
@@ -95,7 +95,7 @@ class TieredPartition:
     async def stop(self) -> None:
         await self.metadata.shutdown()
         await self.workers.close()
-        self.log.release()
+        self.log.local.release()
 
 
 def append_transactions(log: Log, batches: int, *, batches_of_a_transaction: int) -> None:

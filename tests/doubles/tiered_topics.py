@@ -89,7 +89,7 @@ def delete_topic(bootstrap: str, topic: str) -> None:
 
 def find_log(broker: Broker, topic: str) -> Log | None:
     """None until the broker has a replica of the partition."""
-    return broker.server.parts.replicas.manager.log_of(TopicPartition(topic, 0))
+    return broker.server.parts.replica_manager.log_of(TopicPartition(topic, 0))
 
 
 def log_of(broker: Broker, topic: str) -> Log:
@@ -105,7 +105,7 @@ def is_local_only_from(brokers: Iterable[Broker], topic: str, offset: int) -> bo
 
 
 def remote_logs(broker: Broker) -> RemoteLogManager:
-    found = broker.server.parts.replicas.manager.remote_logs
+    found = broker.server.parts.replica_manager.remote_logs
     assert found is not None
     return found
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from ottla.controller.tree.embedded_store import EmbeddedStore
 from ottla.controller.tree.embedded_tree import EmbeddedTree
-from ottla.controller.tree.store import ZnodeStore
+from ottla.controller.tree.store import NoNode, ZnodeStore, paths_below
 from ottla.controller.tree.zookeeper_store import ZooKeeperStore
 from tests.doubles.zookeeper_process import ZooKeeperProcess
 
@@ -97,3 +97,12 @@ class ZooKeeperEnsemble:
     async def close(self) -> None:
         for store in self._stores:
             await store.close()
+
+
+async def delete_recursively(store: ZnodeStore, path: str) -> None:
+    """Delete the znode and all below it; not atomic, no error if it does not exist."""
+    for below in reversed(await paths_below(store, path)):
+        try:
+            await store.delete(below)
+        except NoNode:
+            continue

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ottla.protocol.records.batch import iterate_batches, patch_log_append_time
+from ottla.protocol.records.batch import LOG_APPEND_TIME, patch_max_timestamp
 from ottla.protocol.records.builder import build_batch
 from ottla.protocol.records.compression import CODEC_NAMES, decompress
 from ottla.protocol.records.control import end_transaction_marker, read_end_transaction_marker
@@ -23,6 +23,7 @@ from ottla.protocol.records.errors import RecordsError
 from ottla.protocol.records.legacy import build_message_set
 from ottla.protocol.records.reader import iterate_entries, read_records
 from ottla.protocol.records.record import NewRecord
+from tests.doubles.record_batches import iterate_batches
 from tests.doubles.record_strategies import as_rows
 
 BOUND = 200_000
@@ -113,7 +114,7 @@ def up(data: bytes) -> None:
 
 
 def stamp(data: bytes) -> None:
-    patch_log_append_time(bytearray(data), 0, 5)
+    patch_max_timestamp(bytearray(data), 0, LOG_APPEND_TIME, 5)
 
 
 def marker(data: bytes) -> None:

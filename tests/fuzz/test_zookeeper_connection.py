@@ -17,11 +17,11 @@ from ottla.controller.tree.store import Acl
 from ottla.controller.zookeeper_server import connection as connection_module
 from ottla.controller.zookeeper_server import jute
 from ottla.controller.zookeeper_server import requests as requests_module
-from ottla.controller.zookeeper_server.acl import OPEN
 from ottla.controller.zookeeper_server.codes import Code, OpCode, Xid
 from ottla.controller.zookeeper_server.connection import MAX_FRAME_BYTES, Connection
 from ottla.controller.zookeeper_server.four_letter_words import WORDS
 from ottla.controller.zookeeper_server.server import ZooKeeperServer
+from ottla.controller.zookeeper_server.sessions import OPEN
 
 HEADER = struct.Struct(">iqi")
 CODES = {int(code) for code in Code}

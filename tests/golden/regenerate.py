@@ -10,7 +10,9 @@ from pathlib import Path
 
 from ottla.protocol.generate import load_definitions
 from tests.doubles import maven
+from tests.doubles.apache_kafka import kafka_library
 from tests.golden.assignors import regenerate as assignors
+from tests.golden.identity import regenerate as identity
 from tests.golden.records import regenerate as records
 from tests.golden.remote_log_metadata import regenerate as remote_log_metadata
 
@@ -76,6 +78,7 @@ def main() -> None:
     records.main(LIBRARY)
     assignors.main(LIBRARY)
     remote_log_metadata.main(LIBRARY)
+    identity.main(kafka_library())
 
 
 if __name__ == "__main__":

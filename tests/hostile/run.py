@@ -21,7 +21,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from ottla.broker.requests.bulk_requests import INLINE_ELEMENTS, SMALL_ELEMENTS
+from ottla.broker.requests.request_parts import ORDINARY
 from ottla.protocol.registry import API, ApiKey
 from tests.hostile.attackers import Attackers
 from tests.hostile.cluster import LEADER, TOPIC, HostileCluster, Observation, hostile_cluster
@@ -150,7 +150,7 @@ def crowd_shapes() -> list[Shape]:
             if shape.name.endswith(" distinct")
         )
         for key in chosen
-        for elements in (INLINE_ELEMENTS, SMALL_ELEMENTS)
+        for elements in (ORDINARY.inline, ORDINARY.small)
     ]
 
 

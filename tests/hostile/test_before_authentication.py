@@ -11,6 +11,7 @@ import pytest
 
 from ottla.broker.requests import bulk_requests
 from ottla.broker.requests.request_decoder import RequestDecoder
+from ottla.broker.requests.request_parts import FETCH
 from ottla.broker.testing.embedded import Broker
 from ottla.protocol.headers import encode_request
 from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest
@@ -81,7 +82,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measured]:
         monkeypatch.setattr(bulk_requests.Decoding, "step", counted_step)
         monkeypatch.setattr(RequestDecoder, "decode", counted_decode)
         with measured_broker(monkeypatch, **settings) as (broker, meter):
-            listeners = broker.server.parts.network.server.listeners
+            listeners = broker.server.parts.network_server.listeners
             ports = [listeners[name].port for name in ("CLIENTS", TLS_LISTENER)]
             yield Measured(broker, meter, ports[0], ports[1], certificates, decoded, frames)
 
@@ -113,7 +114,7 @@ def refused(measured: Measured, found: list[Shape], *before: bytes) -> list[str]
             client.close()
     numbers = {
         "calls for each": (measured.meter.all_calls // len(found), MOST_CALLS),
-        "elements": (max(measured.decoded, default=0), bulk_requests.SMALL_PARTITIONS),
+        "elements": (max(measured.decoded, default=0), FETCH.small),
         "bytes of a response": (max(lengths), MOST_RESPONSE_BYTES),
     }
     return [
@@ -135,7 +136,7 @@ def test_every_version_of_every_api_is_refused_cheaply(
             wrong += refused(measured, found[start : start + AT_ONCE], *before)
     assert not wrong
     assert not [record for record in caplog.records if record.exc_info]
-    channel = measured.broker.server.parts.network.request_channel
+    channel = measured.broker.server.parts.request_channel
     eventually(lambda: channel.in_progress_bytes == 0, "the memory of a request is not released")
 
 
@@ -168,7 +169,7 @@ def test_without_a_certificate_no_frame_is_decoded(measured: Measured) -> None:
         assert closed_by_tls(measured, frame)
         assert measured.meter.all_calls < MOST_CALLS, api.name
     assert not measured.frames
-    server = measured.broker.server.parts.network.server
+    server = measured.broker.server.parts.network_server
     eventually(lambda: not server.listeners[TLS_LISTENER].connections, "connections stay open")
 
 

@@ -63,7 +63,7 @@ def chosen(key: int, version: int, *, all_kinds: bool) -> Iterator[Shape]:
 @pytest.mark.parametrize("key", sorted(API), ids=lambda key: API[key].name)
 def test_many_elements_do_not_hold_the_loop(measured: tuple[Broker, TurnMeter], key: int) -> None:
     broker, meter = measured
-    route = broker.server.parts.network.request_channel.routes.get(key)
+    route = broker.server.parts.request_channel.routes.get(key)
     if route is None:
         assert ask(broker_port(broker), key.to_bytes(2) + bytes(8)) == -1
         return
@@ -71,7 +71,7 @@ def test_many_elements_do_not_hold_the_loop(measured: tuple[Broker, TurnMeter], 
     if route.min_version != route.max_version:
         found += chosen(key, route.min_version, all_kinds=False)
     assert not send_all(broker, meter, found)
-    channel = broker.server.parts.network.request_channel
+    channel = broker.server.parts.request_channel
     eventually(lambda: channel.in_progress_bytes == 0, "the memory of a request is not released")
 
 

@@ -118,7 +118,7 @@ def measured(**settings: str) -> dict[str, float]:
         threading.settrace(None)
     found: dict[str, float] = {}
     try:
-        rules = broker.server.parts.security.access_control.rules
+        rules = broker.server.parts.access_control.rules
         for number in range(ACLS // 2 if settings else 0):
             user = "ANONYMOUS" if number == 7 else f"u{number}"
             acls = [Acl(f"User:{user}", "Allow", each, "*") for each in ("Read", "Write")]

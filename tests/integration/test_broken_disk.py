@@ -39,7 +39,7 @@ class Disk:
 
     def __init__(self, broker: Broker) -> None:
         self.broken = ""
-        broker.server.parts.base.logs.fs.pwrite = self.pwrite  # type: ignore[method-assign]
+        broker.server.parts.logs.fs.pwrite = self.pwrite  # type: ignore[method-assign]
 
     def pwrite(self, descriptor: int, buffer: bytes, position: int) -> int:
         path = os.readlink(f"/proc/self/fd/{descriptor}")
@@ -57,7 +57,7 @@ def create(broker: Broker, topic: str, partitions: int) -> None:
     """Returns when this broker leads all of them."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic(topic, partitions)])[topic].result(SECONDS)
-    hosted = broker.server.parts.replicas.manager.partitions
+    hosted = broker.server.parts.replica_manager.partitions
     keys = [TopicPartition(topic, index) for index in range(partitions)]
     eventually(
         lambda: all(key in hosted and hosted[key].is_leader for key in keys),
@@ -92,7 +92,7 @@ def read(broker: Broker, partition: int) -> list[bytes | None]:
 
 
 def directory_of(broker: Broker, partition: int, topic: str = TOPIC) -> str:
-    log = broker.server.parts.base.logs.get(topic, partition)
+    log = broker.server.parts.logs.get(topic, partition)
     assert log is not None
     return log.log_directory.path
 

@@ -46,7 +46,7 @@ def change(broker: Broker, name: str, value: str) -> None:
 
 
 def open_on(broker: Broker, listener: str) -> int:
-    return len(broker.server.parts.network.server.listeners[listener].connections)
+    return len(broker.server.parts.network_server.listeners[listener].connections)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from ottla.broker.cluster.container_network import ContainerNetwork
-from ottla.broker.server import handler_assembly
+from ottla.broker.server import broker as assembly
 from ottla.broker.testing.embedded import Broker
 
 
@@ -23,7 +23,7 @@ class FromOutside(ContainerNetwork):
 def advertised_host(monkeypatch: pytest.MonkeyPatch, **settings: object) -> str:
     """The address of the broker in Metadata, which the client must reach to list the topics."""
     network = FromOutside((), frozenset())
-    monkeypatch.setattr(handler_assembly, "container_of", lambda names: network if names else None)
+    monkeypatch.setattr(assembly, "container_of", lambda names: network if names else None)
     with Broker(**settings) as broker:
         broker.create_topic("orders")
         port = broker.bootstrap.rpartition(":")[2]

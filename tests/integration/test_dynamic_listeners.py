@@ -101,7 +101,7 @@ def test_a_listener_is_added_and_removed(tmp_path: Path) -> None:
             assert connection.recv(1) == b"", "connections of the listener are closed"
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", outer), SECONDS)
-        eventually(lambda: len(broker.server.parts.network.server.listeners) == 1)
+        eventually(lambda: len(broker.server.parts.network_server.listeners) == 1)
         assert not limits["PLAINTEXT"].protected
         assert address(first) == ("127.0.0.1", first)
 

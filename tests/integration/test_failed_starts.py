@@ -23,7 +23,7 @@ from ottla.controller.registration import BrokerRegistration
 from ottla.controller.tree import znodes
 from ottla.controller.tree.zookeeper_store import ZooKeeperStore
 from ottla.controller.zookeeper_server.server import ZooKeeperServer
-from ottla.storage.directories.directory_lock import DirectoryLock
+from ottla.storage.directories.log_directories import DirectoryLock
 from tests.doubles.broker_process import ROOT
 from tests.doubles.certificates import Certificates
 from tests.doubles.processes import without_the_rights_of_root

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,13 +51,13 @@ BEGIN, END = "<!-- faults: begin -->\n", "<!-- faults: end -->\n"
 ALERTS = (
     *("OttlaBrokerDown", "OttlaBrokerNotReady", "OttlaNoController"),
     *("OttlaLogDirectoryRejectsRecords", "OttlaZooKeeperDisconnected", "OttlaZnodeFileUnwritable"),
-    *("OttlaCertificateExpired", "OttlaCertificateExpires"),
+    *("OttlaCertificateExpired", "OttlaCertificateExpires", "OttlaCertificateRenewalRejected"),
     *("OttlaFewFileDescriptorsLeft", "OttlaEventLoopBlocked", "OttlaRemoteStorageFails"),
     *("OttlaRecordsSetAside", "OttlaReplicasNotServed"),
 )
 DAY_SECONDS = 86_400
-# The certificates of the tests are valid for a day: seen a month earlier they do not expire soon.
-HEALTHY_OFFSET_SECONDS = -30 * DAY_SECONDS
+# The certificate of the test is valid from yesterday on.
+VALID_DAYS = 60
 
 NO_RESPONSE = "no response"
 
@@ -165,6 +166,7 @@ def _metrics_of(scrape: str) -> str:
 
 def settings(directory: Path, zookeeper_port: int) -> dict[str, str]:
     certificates = Certificates(directory)
+    certificates.issue("server", not_after=datetime.now(UTC) + timedelta(days=VALID_DAYS))
     return {
         "log.dirs": f"{directory / 'one'},{directory / 'two'}",
         "listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
@@ -220,7 +222,7 @@ class Faults:
         assert (document["ready"], document["faults"]) == (True, [])
 
     async def directories(self) -> None:
-        first, second = self.server.parts.base.logs.directories.all
+        first, second = self.server.parts.logs.directories.all
         for each in (first, second):
             each.mark_full("no room")
             which = "each directory" if each is second else "a directory of several"
@@ -230,7 +232,7 @@ class Faults:
         await self.is_healthy()
 
     async def controller(self) -> None:
-        metadata = self.server.parts.base.metadata
+        metadata = self.server.parts.metadata
         known = metadata.snapshot
         metadata.snapshot = MetadataSnapshot(
             known.brokers, known.topics, known.topic_names, (-1, known.controller_epoch)
@@ -240,15 +242,36 @@ class Faults:
         await self.is_healthy()
 
     async def certificates(self) -> None:
-        self.show_time(0)
+        self.show_time((VALID_DAYS - 3) * DAY_SECONDS)
         await self.see("a certificate expires soon", "the certificate of listener SSL expires in")
-        self.show_time(3 * DAY_SECONDS)
+        self.show_time((VALID_DAYS + 3) * DAY_SECONDS)
         await self.see("a certificate of one listener has expired", "listener SSL expired")
-        self.show_time(HEALTHY_OFFSET_SECONDS)
+        self.show_time(-3 * DAY_SECONDS)
+        await self.see(
+            "a certificate of one listener is not valid yet", "listener SSL is not valid yet"
+        )
+        self.show_time(0)
         await self.is_healthy()
 
+    async def renewal(self) -> None:
+        tls = self.server.parts.tls
+        content = self._replace_keys(b"no key")
+        tls.check()
+        await self.see("a new certificate cannot be used", "listener SSL keeps its previous")
+        self._replace_keys(content)
+        tls.check()
+        await self.is_healthy()
+
+    def _replace_keys(self, content: bytes) -> bytes:
+        """Returns the previous content."""
+        path = self.server.config.effective_text("listener.name.ssl.ssl.keystore.location")
+        assert path is not None
+        previous = Path(path).read_bytes()
+        Path(path).write_bytes(content)
+        return previous
+
     async def descriptors(self) -> None:
-        services = self.server.parts.network.server._services
+        services = self.server.parts.network_server._services
         assert services is not None
         before = services.descriptors
         taken = [os.open(os.devnull, os.O_RDONLY) for _ in range(200)]
@@ -267,7 +290,7 @@ class Faults:
         begun = time.thread_time()
         while time.thread_time() < begun + 1.2:
             pass
-        health = self.server.parts.network.stalls.health
+        health = self.server.parts.stalls.health
         await eventually_async(lambda: health.longest() is not None)
         await self.see("the event loop was blocked", "blocked the event loop for")
         health._turns.clear()
@@ -282,7 +305,7 @@ class Faults:
         await self.is_healthy()
 
     async def set_aside(self) -> None:
-        directory = self.server.parts.base.logs.directories.all[0]
+        directory = self.server.parts.logs.directories.all[0]
         log = Path(directory.path) / "orders-0"
         log.mkdir()
         name = f"{0:020d}.log.damaged.set-aside"
@@ -291,7 +314,7 @@ class Faults:
         await self.see("records are set aside", "they may have no other copy: orders-0")
         (log / name).unlink()
         log.rmdir()
-        logs = self.server.parts.base.logs
+        logs = self.server.parts.logs
         logs.forget_restored(logs.find_restored())
         await self.is_healthy()
 
@@ -333,7 +356,7 @@ class Faults:
 
     async def offline(self) -> None:
         """At last: it stays so until a restart."""
-        first, _ = self.server.parts.base.logs.directories.all
+        first, _ = self.server.parts.logs.directories.all
         first.fail(OSError(5, "Input/output error"))
         await self.see("a directory of several is offline", "Input/output error")
 
@@ -359,7 +382,6 @@ async def starting_broker(
     starting = spawn(server.start(), name="start")
     try:
         await eventually_async(lambda: server.metrics_port > 0)
-        state_of(server)._now = lambda: time.time() + HEALTHY_OFFSET_SECONDS
         target = Target(server.metrics_port, 1)
         await until(target, "the broker waits for ZooKeeper")
         rows.append(
@@ -386,12 +408,12 @@ async def in_process(directory: Path) -> list[Row]:
     rows: list[Row] = []
     async with starting_broker(directory, rows) as (server, target, zookeeper):
         faults = Faults(server, target, zookeeper)
-        await server.parts.upkeep.scheduler.stop()  # it would find that the disks have room
+        await server.parts.scheduler.stop()  # it would find that the disks have room
         await faults.is_healthy()
         steps: list[Callable[[], Awaitable[None]]] = [
-            *(faults.directories, faults.controller, faults.certificates, faults.descriptors),
-            *(faults.loop, faults.remote_storage, faults.set_aside, faults.replicas),
-            *(faults.znode_file, faults.zookeeper_away, faults.offline),
+            *(faults.directories, faults.controller, faults.certificates, faults.renewal),
+            *(faults.descriptors, faults.loop, faults.remote_storage, faults.set_aside),
+            *(faults.replicas, faults.znode_file, faults.zookeeper_away, faults.offline),
         ]
         for step in steps:
             await step()

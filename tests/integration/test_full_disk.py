@@ -48,7 +48,7 @@ def test_producers_wait_for_room_while_the_rest_continues() -> None:
         assert producer.flush(SECONDS) == 0
 
         alter(broker, _BROKER, "", SETTING, str(MORE_THAN_ANY_DISK))
-        directory = broker.server.parts.base.logs.directories.all[0]
+        directory = broker.server.parts.logs.directories.all[0]
         eventually(lambda: directory.is_full, "the free room was not checked")
         delivered: list[object] = []
         producer.produce("t", b"meanwhile", on_delivery=lambda error, _: delivered.append(error))

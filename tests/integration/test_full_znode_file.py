@@ -173,7 +173,7 @@ def test_a_restart_after_a_full_disk_finds_all_that_was_acknowledged(
     disk.is_full = False
     broker.start()
     assert create(broker, "t") == ErrorCode.TOPIC_ALREADY_EXISTS
-    assert broker.server.parts.base.dynamic_config.log_config("t").retention_ms == 1234567
+    assert broker.server.parts.dynamic_config.log_config("t").retention_ms == 1234567
 
 
 def test_a_znode_file_that_was_deleted_is_there_after_a_restart(broker: Broker) -> None:

@@ -166,7 +166,7 @@ def test_8_a_full_disk(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptur
         assert "No space left on device" in message
         assert "free some space, no restart is needed" in caplog.text
         full = False
-        broker.server.parts.base.logs.check_free_bytes()  # as it does itself, every now and then
+        broker.server.parts.logs.check_free_bytes()  # as it does itself, every now and then
         assert _produce(client) == (ErrorCode.NONE, None)
     assert "accepts appends again" in caplog.text
     assert "Traceback" not in caplog.text

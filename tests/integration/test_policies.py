@@ -67,7 +67,7 @@ def test_topics_and_changes_are_rejected(tmp_path: Path, monkeypatch: pytest.Mon
             error = rejected.value.args[0]
             assert (error.code(), error.str()) == (KafkaError.POLICY_VIOLATION, words)
         # A topic is rejected that the first request for it would create, too.
-        assert "forbidden" not in broker.server.parts.base.metadata.snapshot.topics
+        assert "forbidden" not in broker.server.parts.metadata.snapshot.topics
         (state,) = admin.list_topics("forbidden", SECONDS).topics.values()
         assert state.error is not None
         assert set(admin.list_topics(timeout=SECONDS).topics) == {"t"}

@@ -59,7 +59,7 @@ class Groups:
 def alter(broker: Broker, name: str, value: str) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    broker_id = str(broker.server.parts.base.broker_id)
+    broker_id = str(broker.server.parts.broker_id)
     resource = ConfigResource(ConfigResource.Type.BROKER, broker_id, incremental_configs=[entry])
     for future in admin.incremental_alter_configs([resource]).values():
         future.result(SECONDS)
@@ -94,4 +94,4 @@ def test_clients_of_a_group_share_a_quota(tmp_path: Path, monkeypatch: pytest.Mo
         assert quota.throttled_total == 1
         produce(broker, "fast.1")
         assert quota.throttled_total == 1
-        assert list(quota.rates(parts.base.clock.now_ms())) == [("group", "slow")]
+        assert list(quota.rates(parts.clock.now_ms())) == [("group", "slow")]

@@ -91,8 +91,8 @@ async def test_a_directory_that_takes_no_records(tmp_path: Path) -> None:
     server = broker(tmp_path)
     await server.start()
     assert await get(server, "/readyz") == (200, "ok\n")
-    await server.parts.upkeep.scheduler.stop()  # it would find that there is room
-    (directory,) = server.parts.base.logs.directories.all
+    await server.parts.scheduler.stop()  # it would find that there is room
+    (directory,) = server.parts.logs.directories.all
     directory.mark_full("the test says so")
     status, body = await get(server, "/readyz")
     assert (status, body) == (
@@ -122,8 +122,8 @@ async def test_doctor_finds_the_http_port_in_the_settings(tmp_path: Path) -> Non
     ottla = CommandLine(f"127.0.0.1:{server.ports['PLAINTEXT']}")
     found = (await asyncio.to_thread(ottla.done, "doctor", "--json")).value["checks"]
     assert found[-1]["finding"] == "ready, without a fault"
-    await server.parts.upkeep.scheduler.stop()  # it would find that there is room
-    server.parts.base.logs.directories.all[0].mark_full("no room")
+    await server.parts.scheduler.stop()  # it would find that there is room
+    server.parts.logs.directories.all[0].mark_full("no room")
     shown = await asyncio.to_thread(ottla, "doctor")
     assert shown.code == 1
     assert "accepts no records: no room" in shown.output
@@ -166,7 +166,7 @@ async def test_a_stop_without_zookeeper_does_not_wait_for_the_retries(
     await zookeeper.stop()
     await until(server, "ok\nZooKeeper is not connected: ")
     if not controller_responds:
-        channel = server.parts.cluster.channel
+        channel = server.parts.controller_channel
         monkeypatch.setattr(channel, "controlled_shutdown", AsyncMock(side_effect=TimeoutError))
     async with asyncio.timeout(60):
         await server.stop()

@@ -6,8 +6,8 @@ import time
 from uuid import UUID
 
 from ottla.broker.remote.metadata_manager import RemoteLogMetadataManager
-from ottla.broker.remote.metadata_settings import RemoteLogMetadataSettings
 from ottla.broker.remote.metadata_topic import RemoteLogMetadataTopic
+from ottla.broker.remote.settings import RemoteLogMetadataSettings
 from ottla.storage.remote.metadata_records import RemoteLogSegmentMetadataUpdate
 from ottla.storage.remote.segments import (
     RemoteLogSegmentId,
@@ -25,14 +25,14 @@ FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 
 async def test_what_one_manager_stores_another_one_replays() -> None:
     async with Broker() as broker:
-        cluster = broker.server.parts.cluster
-        metadata = broker.server.parts.base.metadata
+        parts = broker.server.parts
+        metadata = parts.metadata
 
         def manager() -> RemoteLogMetadataManager:
             topic = RemoteLogMetadataTopic(
                 metadata,
-                cluster.inter_broker_client,
-                cluster.channel.create_topics,
+                parts.inter_broker_client,
+                parts.controller_channel.create_topics,
                 SETTINGS,
                 lambda: time.time_ns() // 1_000_000,
             )

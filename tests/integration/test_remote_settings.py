@@ -41,7 +41,7 @@ def started(tmp_path: Path, **settings: object) -> Broker:
 def test_threads_and_windows(tmp_path: Path) -> None:
     with started(tmp_path, **AT_THE_START) as broker:
         manager = remote_logs(broker)
-        fetches = broker.server.parts.replicas.manager.remote_fetches
+        fetches = broker.server.parts.replica_manager.remote_fetches
         assert fetches is not None
         assert (manager._copiers._threads, manager._copy_tasks._concurrency) == (3, 3)
         assert (manager._expirers._threads, manager._expiration_tasks._concurrency) == (2, 2)
@@ -54,7 +54,7 @@ def test_threads_and_windows(tmp_path: Path) -> None:
 def test_changes_at_run_time(tmp_path: Path) -> None:
     with started(tmp_path) as broker:
         manager = remote_logs(broker)
-        fetches = broker.server.parts.replicas.manager.remote_fetches
+        fetches = broker.server.parts.replica_manager.remote_fetches
         assert fetches is not None
         reader = fetches.reader
         changes = {
@@ -65,7 +65,7 @@ def test_changes_at_run_time(tmp_path: Path) -> None:
         }
         resource = ConfigResource(
             ResourceType.BROKER,
-            str(broker.server.parts.base.broker_id),
+            str(broker.server.parts.broker_id),
             incremental_configs=[
                 ConfigEntry(name, str(value), incremental_operation=AlterConfigOpType.SET)
                 for name, value in changes.items()
@@ -81,7 +81,7 @@ def test_changes_at_run_time(tmp_path: Path) -> None:
 
 def test_without_tiered_storage(tmp_path: Path) -> None:
     with started(tmp_path, remote_log_storage_system_enable=False) as broker:
-        replicas = broker.server.parts.replicas.manager
+        replicas = broker.server.parts.replica_manager
         assert (replicas.remote_logs, replicas.remote_fetches) == (None, None)
 
 

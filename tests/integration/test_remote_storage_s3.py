@@ -11,6 +11,7 @@ import pytest
 
 from ottla.storage.remote.inventory import delete_orphans, take_inventory, verify_segment
 from ottla.storage.remote.object_remote_storage import ObjectRemoteStorage
+from ottla.storage.remote.object_store import StoreNotProvenError
 from ottla.storage.remote.open_remote_storage import open_remote_storage
 from ottla.storage.remote.remote_storage import (
     RemoteIndexType,
@@ -19,7 +20,6 @@ from ottla.storage.remote.remote_storage import (
     RemoteStorageError,
 )
 from ottla.storage.remote.segments import LogSegmentData
-from ottla.storage.remote.store_identity import StoreNotProvenError
 from tests.doubles.object_stores import object_store
 from tests.doubles.remote_segments import INDEXES, segment_files, segment_metadata
 from tests.doubles.s3_server import Fault, S3Server

@@ -97,7 +97,7 @@ def described(broker: Broker, name: str) -> list[tuple[str, str | None]]:
 
 
 def broker_id(broker: Broker) -> str:
-    return str(broker.server.parts.base.broker_id)
+    return str(broker.server.parts.broker_id)
 
 
 def plain(broker: Broker) -> str:
@@ -167,7 +167,7 @@ def test_what_stands_in_the_znode_tree_is_used_by_the_next_start(
 
 
 def write_entity(broker: Broker, properties: dict[str, str]) -> None:
-    dynamic = broker.server.parts.base.dynamic_config
+    dynamic = broker.server.parts.dynamic_config
 
     async def change(_: dict[str, str]) -> dict[str, str]:
         return properties

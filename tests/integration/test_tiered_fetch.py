@@ -83,9 +83,9 @@ def wait_until_tiered(broker: Broker, topic: str) -> None:
     most = int(TIERED["local.retention.bytes"]) + int(TIERED["segment.bytes"])
 
     def is_tiered() -> bool:
-        logs = [log for log in broker.server.parts.base.logs.logs() if log.topic == topic]
+        logs = [log for log in broker.server.parts.logs.logs() if log.topic == topic]
         return len(logs) == PARTITIONS and all(
-            log.local_log_start_offset > 0 and log.size_in_bytes < most for log in logs
+            log.local_log_start_offset > 0 and log.local.size_in_bytes < most for log in logs
         )
 
     eventually(is_tiered, "the segments are not in remote storage only")

@@ -36,7 +36,7 @@ def test_a_consumer_gets_all_records_in_spite_of_faults(s3: S3Server) -> None:
         s3.faults = [fault for _ in range(8) for fault in FAULTS]
         assert consume(broker, "faulty", len(sent)) == sent
         s3.faults = []
-        fetches = broker.server.parts.replicas.manager.remote_fetches
+        fetches = broker.server.parts.replica_manager.remote_fetches
         assert fetches is not None
         assert fetches.reader.statistics.total("read_bytes") > 0
         eventually(lambda: fetches.reader.pending == 0)

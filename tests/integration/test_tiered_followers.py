@@ -61,12 +61,12 @@ def consume(bootstrap: str, count: int) -> list[bytes | None]:
 
 
 def leader_of(broker: Broker) -> int:
-    state = broker.server.parts.base.metadata.snapshot.partition("history", 0)
+    state = broker.server.parts.metadata.snapshot.partition("history", 0)
     return -1 if state is None else state.leader
 
 
 def in_sync(broker: Broker) -> int:
-    state = broker.server.parts.base.metadata.snapshot.partition("history", 0)
+    state = broker.server.parts.metadata.snapshot.partition("history", 0)
     return 0 if state is None else len(state.isr)
 
 
@@ -97,7 +97,7 @@ def test_a_follower_with_an_empty_disk_catches_up_and_leads(cluster: Cluster) ->
     # One broker alone is below min.insync.replicas, so its high watermark would not advance.
     eventually(lambda: log_of(follower, "history").high_watermark == len(values))
     leader.pause()
-    eventually(lambda: leader_of(follower) == follower.server.parts.base.broker_id)
+    eventually(lambda: leader_of(follower) == follower.server.parts.broker_id)
     assert consume(follower.bootstrap, len(values)) == values
     # It copies on, and the remote segments of the earlier leader stay.
     leader.start()

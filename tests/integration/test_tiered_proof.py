@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from ottla.storage.remote.store_identity import NAME
+from ottla.storage.remote.object_store import NAME
 from ottla.testing import Broker, Cluster
 from tests.doubles.eventually import eventually
 from tests.doubles.tiered_topics import (
@@ -87,17 +87,17 @@ VALUES = [b"%1000d" % number for number in range(COUNT)]
 
 
 def leader_id(broker: Broker) -> int:
-    state = broker.server.parts.base.metadata.snapshot.partition("history", 0)
+    state = broker.server.parts.metadata.snapshot.partition("history", 0)
     return -1 if state is None else state.leader
 
 
 def in_sync(broker: Broker) -> int:
-    state = broker.server.parts.base.metadata.snapshot.partition("history", 0)
+    state = broker.server.parts.metadata.snapshot.partition("history", 0)
     return 0 if state is None else len(state.isr)
 
 
 def broker_id(broker: Broker) -> int:
-    return broker.server.parts.base.broker_id
+    return broker.server.parts.broker_id
 
 
 @pytest.fixture

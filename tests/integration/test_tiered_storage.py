@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from ottla.broker.observability.console import history
-from ottla.storage.remote.kafka_uuid import to_text
+from ottla.storage.remote.object_keys import to_text
 from ottla.storage.remote.segments import RemoteLogSegmentMetadata, RemoteLogSegmentState
 from ottla.testing import Broker, Cluster
 from tests.doubles.command_line import CommandLine
@@ -70,7 +70,7 @@ def check_copied_once(segments: list[RemoteLogSegmentMetadata], end_offset: int)
 def leader_of(cluster: Cluster, topic: str) -> int:
     def leader() -> int:
         running = next(each for each in cluster.brokers if each.is_running)
-        state = running.server.parts.base.metadata.snapshot.partition(topic, 0)
+        state = running.server.parts.metadata.snapshot.partition(topic, 0)
         return 0 if state is None or state.leader < 1 else state.leader
 
     found = eventually(lambda: leader() if cluster[leader() or 1].is_running else 0)

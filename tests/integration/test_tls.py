@@ -68,7 +68,7 @@ def test_the_user_comes_from_the_certificate(broker: Broker, certificates: Certi
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, **with_certificate(certificates)})
     admin.list_topics(timeout=SECONDS)
     # The client may be opening another connection, which has no owner until its handshake is done.
-    network = broker.server.parts.network.server
+    network = broker.server.parts.network_server
     eventually(
         lambda: {str(each.principal) for each in network.connections} == {"User:CLIENT"},
         seconds=SECONDS,

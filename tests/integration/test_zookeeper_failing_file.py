@@ -24,9 +24,9 @@ from ottla.cli.zookeeper import FILE_NAME
 from ottla.controller.tree.store import Acl
 from ottla.controller.tree.tree_file import LONGEST_JOURNAL_BYTES, TreeFile
 from ottla.controller.zookeeper_server import jute
-from ottla.controller.zookeeper_server.acl import OPEN
 from ottla.controller.zookeeper_server.codes import OpCode
 from ottla.controller.zookeeper_server.jute import Reader
+from ottla.controller.zookeeper_server.sessions import OPEN
 from tests.doubles.eventually import eventually
 from tests.doubles.failing_system_calls import FailingCalls
 from tests.doubles.zookeeper_process import OttlaZooKeeperProcess, ZooKeeperProcess

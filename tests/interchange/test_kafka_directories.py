@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from ottla.cli.log_tools import verify
-from ottla.protocol.records.batch import iterate_batches, read_header
+from ottla.protocol.records.batch import read_header
 from ottla.protocol.records.builder import build_batch
 from ottla.protocol.records.control import end_transaction_marker
 from ottla.protocol.records.reader import read_records
@@ -47,6 +47,7 @@ from tests.doubles.kafka_traffic import (
     transactions,
     wait_until_gone,
 )
+from tests.doubles.record_batches import iterate_batches
 
 pytestmark = pytest.mark.kafka
 

@@ -20,7 +20,7 @@ from kazoo.client import KazooClient
 from ottla.broker.security.kerberos.login import KerberosLogin, RenewalRules
 from ottla.broker.security.sasl.gssapi_exchange import GssapiExchange
 from ottla.cli.zookeeper_server import free_port
-from ottla.protocol.client.gssapi import GssapiMechanism
+from ottla.protocol.client.sasl import GssapiMechanism
 from tests.doubles.apache_kafka import java_command, start_kafka
 from tests.doubles.apache_kafka import start_zookeeper as start_kafkas_zookeeper
 from tests.doubles.broker_process import BrokerProcess, start_broker

@@ -31,11 +31,10 @@ MODULES: dict[str, tuple[str, ...]] = {
     ),
     # Replication
     "broker/replication/isr.py": (f"{UNIT}/broker/replication",),
-    "broker/replication/replica.py": (f"{UNIT}/broker/replication",),
     "broker/replication/partition.py": (f"{UNIT}/broker/replication",),
     "broker/replication/follower_truncation.py": (f"{UNIT}/broker/replication",),
     # Log
-    "storage/log/log_appender.py": STORAGE,
+    "storage/log/log.py": STORAGE,
     "storage/log/truncation.py": STORAGE,
     "storage/log/leader_epochs.py": STORAGE,
     "storage/recovery/recovery.py": RECOVERY,

@@ -10,7 +10,6 @@ from random import Random
 
 import pytest
 
-from ottla.protocol.records.batch import iterate_batches
 from ottla.protocol.records.reader import read_records
 from ottla.protocol.records.record import Record
 from ottla.protocol.steps import run_at_once
@@ -22,6 +21,7 @@ from ottla.storage.producer.producer_entry import AppendOrigin
 from tests.doubles.compactions import next_compaction
 from tests.doubles.log_model import Model, Row
 from tests.doubles.memory_file_system import MemoryFileSystem
+from tests.doubles.record_batches import iterate_batches
 from tests.doubles.seeds import seeds
 from tests.doubles.storage_logs import (
     NOW_MS,
@@ -164,23 +164,23 @@ class Machine:
         if self.random.random() < 0.5:
             low = max(low, self.model.end - 20)
         offset = self.random.randint(min(low, self.model.end), self.model.end)
-        self.log.truncate_to(offset)
+        self.log.truncator.truncate_to(offset)
         self.model.truncate(offset)
         self.restarted = True
         self.cleaner.truncated(self.log)
 
     def delete_records(self) -> None:
         offset = self.random.randint(self.log.log_start_offset, self.log.high_watermark)
-        self.log.delete_records_before(offset)
+        self.log.truncator.delete_records_before(offset)
         self.model.start = max(self.model.start, offset)
 
     def retain(self) -> None:
-        by_size = self.random.randint(0, max(1, 2 * self.log.size_in_bytes))
+        by_size = self.random.randint(0, max(1, 2 * self.log.local.size_in_bytes))
         self.log.update_config(self.log.config.replace(retention_bytes=by_size))
-        run_at_once(self.log.delete_old_segments(self.clock))
+        run_at_once(self.log.retention.delete_old_segments(self.clock))
         self.model.start = max(self.model.start, self.log.log_start_offset)
         if not self.compacted:
-            over = self.log.size_in_bytes - self.log.segments.first.size >= by_size
+            over = self.log.local.size_in_bytes - self.log.segments.first.size >= by_size
             first_kept = self.log.segments.after(self.log.segments.first)
             stuck = first_kept is None or first_kept.base_offset > self.log.high_watermark
             assert not over or stuck, "retention by size kept too much"
@@ -190,7 +190,7 @@ class Machine:
         self.manager.purge(self.clock + 1_000_000_000)
 
     def flush(self) -> None:
-        self.log.flush(self.clock)
+        self.log.flusher.flush(self.clock)
         assert self.log.recovery_point == self.model.end
 
     def compact(self) -> None:

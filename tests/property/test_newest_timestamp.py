@@ -92,7 +92,7 @@ def test_the_log_has_the_newest_timestamp_of_the_records(
             stored = NOW_MS if "message_timestamp_type" in settings else newest
             assert info.max_timestamp == stored
             newest_of_all = max(newest_of_all, stored)
-            assert log.active_segment.newest()[0] == newest_of_all
+            assert log.local.active.newest()[0] == newest_of_all
     found = log.max_timestamp_offset()
     assert found is not None
     assert found[0] == newest_of_all

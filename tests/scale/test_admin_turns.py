@@ -17,7 +17,7 @@ from ottla.broker.handlers.cluster.partition_reassignments import PartitionReass
 from ottla.broker.handlers.metadata.metadata import MetadataHandler
 from ottla.broker.handlers.security.acls import AclAdminHandlers
 from ottla.broker.handlers.security.user_scram_credentials import UserCredentialHandlers
-from ottla.broker.requests.request_context import DEFERRED
+from ottla.broker.requests.request_context import DEFERRED, started
 from ottla.broker.security.authorization.acl_rules import AclRules
 from ottla.broker.security.authorization.acl_types import PatternType, ResourceType
 from ottla.controller.errors import OK
@@ -50,7 +50,9 @@ from ottla.protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from ottla.protocol.steps import run_in_turns
 from ottla.protocol.topics import TopicPartition
+from tests.doubles.published_metadata import publish
 from tests.hostile.turns import TurnMeter
 from tests.scale.test_turns import Peer, begin, context_of, in_turns, meter
 
@@ -68,11 +70,14 @@ async def sent_in_turns(meter: TurnMeter, handler: Any, request: Message, versio
     context = context_of(request, version)
     await begin(meter)
 
-    async def handle() -> object:
-        found = handler(context, request)
-        return await found if isinstance(found, Coroutine) else found
+    async def handle() -> None:
+        found = started(handler(context, request))
+        if isinstance(found, Coroutine):
+            found = await found
+        if found is not DEFERRED:
+            await context.respond_in_turns(found)
 
-    assert await in_turns(handle()) is DEFERRED
+    await in_turns(handle())
     return cast("Peer", context.connection).sent
 
 
@@ -84,13 +89,14 @@ async def test_metadata_of_a_large_topic(meter: TurnMeter, names: str) -> None:
     ]
     cache = MetadataCache()
     endpoint = UpdateMetadataEndpoint(9092, "host", "PLAINTEXT", 0)
-    cache.update(
+    publish(
+        cache,
         UpdateMetadataRequest(
             controller_id=1,
             controller_epoch=1,
             live_brokers=[UpdateMetadataBroker(id=1, endpoints=[endpoint])],
             topic_states=[UpdateMetadataTopicState("t", b"t" * 16, states)],
-        )
+        ),
     )
     endpoints = Endpoints(1, cache, frozenset())
     handler = MetadataHandler(cache, endpoints, "c", cast("Any", None), auto_create=False)
@@ -100,9 +106,7 @@ async def test_metadata_of_a_large_topic(meter: TurnMeter, names: str) -> None:
         return
     context = context_of(MetadataRequest(None), 12)
     await begin(meter)
-    found = handler.handle(context, MetadataRequest(None))
-    assert isinstance(found, Coroutine)
-    await in_turns(found)
+    await in_turns(run_in_turns(cast("Any", handler.handle(context, MetadataRequest(None)))))
 
 
 @pytest.mark.parametrize("segments", [1, 100])

@@ -8,6 +8,7 @@ from typing import cast
 
 import pytest
 
+from ottla.broker.requests.request_context import DEFERRED, started
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.messages.update_metadata import (
     UpdateMetadataPartitionState,
@@ -15,6 +16,7 @@ from ottla.protocol.messages.update_metadata import (
     UpdateMetadataTopicState,
 )
 from ottla.protocol.topics import TopicPartition
+from tests.doubles.published_metadata import publish
 from tests.doubles.replicas import BROKER, TOPIC, TOPIC_ID
 from tests.hostile.turns import TurnMeter
 from tests.scale.test_turns import Peer, begin, context_of, in_turns, meter
@@ -40,10 +42,11 @@ class ManyPartitions(DataPath):
             )
             for index in range(PARTITIONS)
         ]
-        self.metadata.update(
+        publish(
+            self.metadata,
             UpdateMetadataRequest(
                 controller_epoch=1, topic_states=[UpdateMetadataTopicState(TOPIC, TOPIC_ID, states)]
-            )
+            ),
         )
 
     async def fetch_all(self, offset: int, session_epoch: int) -> Peer:
@@ -60,9 +63,11 @@ class ManyPartitions(DataPath):
             topics=[FetchTopic(topic_id=TOPIC_ID, partitions=rows)],
         )
         context = context_of(request, 17)
-        result = self.fetch.handle(context, request)
+        result = started(self.fetch.handle(context, request))
         assert isinstance(result, Coroutine)
-        await result
+        response = await result
+        if response is not DEFERRED:
+            await context.respond_in_turns(response)
         return cast("Peer", context.connection)
 
 
@@ -83,7 +88,7 @@ async def test_all_partitions_are_waited_for(meter: TurnMeter) -> None:
     assert peer.sent == 0
 
     async def append() -> None:
-        path.append(1)
+        path.append(100)  # more than `min_bytes`
 
     await in_turns(append())
     for _ in range(PARTITIONS):

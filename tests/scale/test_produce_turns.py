@@ -8,7 +8,8 @@ from typing import cast
 
 import pytest
 
-from ottla.broker.requests.element_limits import MAX_PRODUCE_ELEMENTS
+from ottla.broker.requests.request_context import DEFERRED, started
+from ottla.broker.requests.request_parts import PRODUCE
 from ottla.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -23,7 +24,7 @@ from tests.unit.broker.handlers.scene import DataPath
 
 __all__ = ["meter"]
 
-PARTITIONS = MAX_PRODUCE_ELEMENTS - 1  # and the topic
+PARTITIONS = PRODUCE.most - 1  # and the topic
 
 
 class ManyPartitions(DataPath):
@@ -38,9 +39,11 @@ class ManyPartitions(DataPath):
     async def ask(self, request: ProduceRequest) -> Peer:
         """The connection, when it has the response."""
         context = context_of(request, 11)
-        result = self.produce.handle(context, request)
+        result = started(self.produce.handle(context, request))
         if isinstance(result, Coroutine):
-            await result
+            result = await result
+            if result is not DEFERRED:
+                await context.respond_in_turns(result)
         peer = cast("Peer", context.connection)
         for _ in range(PARTITIONS):
             if peer.sent:

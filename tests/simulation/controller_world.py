@@ -134,7 +134,7 @@ class Process:
             SETTINGS,
             self.runtime,
         )
-        self.controller._components.topic_admin.random = world.random
+        self.controller._lifecycle.topic_admin.random = world.random
 
     def _registered(self, epoch: int) -> None:
         self.broker.broker_epoch = epoch
@@ -187,7 +187,7 @@ class World:
         self.responses: list[str] = []
         self.producer_ids: list[int] = []
         self.faults = True
-        #: Controllers between two slices of an event (`ottla.controller.slices`).
+        #: Controllers between two turns of an event (`ottla.protocol.steps`).
         self.pauses: list[asyncio.Future[None]] = []
         for broker_id in range(1, brokers + 1):
             self.start(broker_id)
@@ -328,11 +328,11 @@ class World:
                         )
                     )
         self.pauses = [each for each in self.pauses if not each.done()]
-        steps += [("a slice", lambda p=each: self.end_pause(p)) for each in self.pauses]
+        steps += [("a turn", lambda p=each: self.end_pause(p)) for each in self.pauses]
         return steps
 
     async def pause(self) -> None:
-        """In the place of `ottla.controller.slices.pause`: the scheduler chooses when it ends."""
+        """In the place of `Turn.pause`: the scheduler chooses when it ends."""
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.pauses.append(ended)
         await ended

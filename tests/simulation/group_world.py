@@ -22,6 +22,7 @@ from ottla.broker.groups.log.records import GroupKey, read_group_value, read_key
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.join_group import JoinGroupResponse
 from ottla.protocol.messages.sync_group import SyncGroupResponse
+from ottla.protocol.steps import run_at_once
 from ottla.protocol.topics import TopicPartition
 from tests.doubles.coordinator_log import MemoryLog
 from tests.unit.broker.groups.helpers import GROUP, PendingResponse, Setup
@@ -130,6 +131,7 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
+        self.pauses = random.Random(f"pauses {seed}")
         self.log = MemoryLog()
         self.log.hold = True
         self.clients: list[Client] = []
@@ -179,10 +181,19 @@ class World:
         self.settle()
 
     def settle(self) -> None:
-        """Clients read their responses; then the rules are checked."""
+        """Some of the deferred work is done, clients read responses, the rules are checked."""
+        while self.setup.deferred and self.pauses.random() < 0.7:
+            self.setup.deferred.pop(0)()
         for client in list(self.clients):
             client.take_responses()
         self.check()
+
+    def commit_all(self) -> None:
+        """Until no work is left."""
+        self.log.commit_all()
+        while self.setup.deferred:
+            self.setup.run_deferred()
+            self.log.commit_all()
 
     def client_starts(self) -> None:
         if len(self.clients) < 6:
@@ -251,6 +262,7 @@ class World:
     def coordinator_moves(self) -> None:
         """The partition goes to another broker in good order, and comes back."""
         self.setup.coordinator.on_resigned(0, 1)
+        self.setup.run_deferred()
         assert not [response for response in self.responses if response.is_pending], "forgotten"
         self.log.commit_all()
         self.settle_commits()
@@ -262,7 +274,7 @@ class World:
         self.setup.coordinator.admin.delete_groups([GROUP], results.append)
         if group is not None and group.state is GroupState.DEAD:
             # Deleting forgets: from here on there is nothing to be older than.
-            self.log.commit_all()
+            self.commit_all()
             self.settle_commits()
             assert results == [{GROUP: ErrorCode.NONE}]
             self.confirmed.clear()
@@ -371,20 +383,20 @@ class World:
     def _has_record(self) -> bool:
         for record in reversed(self.log.records(0)):
             if isinstance(read_key(record.key or b""), GroupKey) and record.value is not None:
-                return read_group_value(GROUP, record.value, 0).generation_id > 0
+                return run_at_once(read_group_value(GROUP, record.value, 0)).generation_id > 0
         return False
 
     def finish(self) -> None:
         """No more faults: every request gets a response and the group becomes stable."""
         for _ in range(80):
-            self.log.commit_all()
+            self.commit_all()
             self.settle()
             for client in list(self.clients):
                 client.act()
-                self.log.commit_all()
+                self.commit_all()
                 self.settle()
             self.setup.timer.advance(1_000)
-        self.log.commit_all()
+        self.commit_all()
         self.settle()
         stable = [client for client in self.clients if client.is_stable and not client.is_waiting]
         assert stable == self.clients, "a client that behaves does not get into the group"
@@ -395,7 +407,7 @@ class World:
             assert set(group.members) == {client.member_id for client in self.clients}
         self.check_stored()
         self.setup.timer.advance(600_000)
-        self.log.commit_all()
+        self.commit_all()
         assert not [response for response in self.responses if response.is_pending], "forgotten"
         assert not self.commits
         for partition, found in self.setup.fetch(*PARTITIONS, require_stable=True).items():

@@ -19,7 +19,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from ottla.broker.handlers.share.share_state import ShareStateHandlers
-from ottla.broker.runtime.timer import ManualTimer
 from ottla.broker.share.acquisition import AcquireRequest, FetchedBatch
 from ottla.broker.share.coordinator.routed_persister import RoutedPersister
 from ottla.broker.share.coordinator.share_coordinator import (
@@ -33,6 +32,7 @@ from ottla.broker.share.share_partitions import SharePartitions
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.message import Message
 from tests.doubles.coordinator_log import MemoryLog
+from tests.doubles.manual_timer import ManualTimer
 from tests.doubles.request_context import FakeContext
 
 KEY = SharePartitionKey("group", bytes(16), 0)

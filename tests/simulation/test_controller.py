@@ -10,10 +10,10 @@ import os
 
 import pytest
 
-from ottla.controller import slices
-from ottla.controller.components import ControllerComponents
+from ottla.controller.lifecycle import Lifecycle
 from ottla.controller.model import LeaderAndIsr
 from ottla.controller.tree import znodes
+from ottla.protocol.steps import PACE, Turn
 from ottla.protocol.topics import TopicPartition
 from tests.simulation.controller_scheduler import Scheduler
 from tests.simulation.controller_world import World
@@ -21,16 +21,17 @@ from tests.simulation.controller_world import World
 SEEDS = int(os.environ.get("OTTLA_SIMULATION_SEEDS", "200"))
 FIRST_SEED = int(os.environ.get("OTTLA_SIMULATION_FIRST_SEED", "0"))
 SEEDS_A_TEST = 20
-SEEDS_WITH_SLICES = SEEDS // 8
+SEEDS_WITH_TURNS = SEEDS // 8
 STEPS = 350
 
 
 async def play(seed: int, patch: pytest.MonkeyPatch | None = None) -> World:
-    """With `patch`, the scheduler also chooses when a slice of an event continues."""
+    """With `patch`, the scheduler also chooses when a turn of an event continues."""
     world = World(seed, brokers=3 + seed % 2)
     if patch is not None:
-        patch.setattr(slices, "ITEMS_PER_SLICE", 1)
-        patch.setattr(slices, "pause", world.pause)
+        patch.setattr(PACE, "turn_seconds", 0.0)
+        patch.setattr(PACE, "steps_per_reading", 1)
+        patch.setattr(Turn, "pause", lambda _: world.pause())
     scheduler = Scheduler(world)
     try:
         await scheduler.run(STEPS)
@@ -117,11 +118,11 @@ async def test_random_histories(first: int) -> None:
     assert written > 0, "these histories decide nothing and so prove nothing"
 
 
-async def test_random_histories_between_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_random_histories_between_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     paused = 0
-    for seed in range(FIRST_SEED, FIRST_SEED + SEEDS_WITH_SLICES):
+    for seed in range(FIRST_SEED, FIRST_SEED + SEEDS_WITH_TURNS):
         world = await play(seed, monkeypatch)
-        paused += world.trace.count("a slice")
+        paused += world.trace.count("a turn")
     assert paused > 0
 
 
@@ -141,7 +142,7 @@ async def test_a_failover_that_always_fails_ends_the_history_with_its_cause(
         failovers += 1
         raise RuntimeError("the cause")
 
-    monkeypatch.setattr(ControllerComponents, "on_controller_failover", fail)
+    monkeypatch.setattr(Lifecycle, "on_controller_failover", fail)
     with pytest.raises(AssertionError, match=r"a controller failed: RuntimeError\('the cause'\)"):
         await play(7)
     assert failovers == 1

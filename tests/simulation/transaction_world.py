@@ -81,7 +81,7 @@ class PartitionModel:
 
 
 class Network:
-    """Satisfies `MarkerTransport`. Requests lie here until a step lets them through or not."""
+    """Stands for `BrokerMarkerTransport`. A step lets requests through or drops them."""
 
     def __init__(self, world: World) -> None:
         self._world = world

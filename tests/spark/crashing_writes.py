@@ -32,6 +32,7 @@ from pyspark_ottla.read.schema import row_schema
 from pyspark_ottla.read.task import read_range
 from pyspark_ottla.write import two_phase_commit
 from pyspark_ottla.write.decisions import TaskResult, Write
+from pyspark_ottla.write.repeated_writes import target_of
 from pyspark_ottla.write.two_phase_commit import BatchCommit
 from pyspark_ottla.write.writing import write_task
 from tests.doubles.eventually import eventually
@@ -168,7 +169,10 @@ class Spark:
             self._process = Process(self._random.randrange(14), self._random.random() < 0.5)
         try:
             with client_of(self.options.client) as client:
-                batch = BatchCommit(self.options, KafkaCluster(client, self.options.client), write)
+                cluster = KafkaCluster(client, self.options.client)
+                target = next((r.target for r in results if r.target is not None), None)
+                target = target or target_of(cluster, self._topic)
+                batch = BatchCommit(self.options, cluster, write, target)
                 batch.commit(prepared, sum(result.rows for result in results))
         except CrashError:
             self._note(self._process, "driver")

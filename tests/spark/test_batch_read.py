@@ -174,6 +174,20 @@ def test_tasks_are_split(
     assert rows_by_place(by_size) == written
 
 
+def test_small_ranges_share_tasks(
+    spark: SparkSession, broker: BrokerProcess, new_topic: NewTopicName
+) -> None:
+    topic = new_topic("wide")
+    create_topic(broker.bootstrap, topic, 40)
+    written = write(
+        broker.bootstrap, topic, [Sent(b"%d" % n, partition=n % 40) for n in range(100)]
+    )
+    for shared, tasks in ((True, 3), (False, 40)):
+        frame = load(spark, broker.bootstrap, subscribe=topic, numCores=3, sharedTasks=shared)
+        assert frame.rdd.getNumPartitions() == tasks
+        assert rows_by_place(frame) == written
+
+
 def test_large_records_and_small_fetches(
     spark: SparkSession, broker: BrokerProcess, new_topic: NewTopicName
 ) -> None:
@@ -246,11 +260,14 @@ def test_a_table_in_sql(
             "SELECT CAST(value AS STRING) AS value, count(*) AS n FROM lines_seen GROUP BY 1"
         ).collect()
         assert sorted(tuple(row) for row in rows) == [("a", 2), ("bb", 1)]
-        with pytest.raises(Exception, match="use CREATE TEMPORARY VIEW"):
-            spark.sql("SELECT * FROM lines_kept").collect()
+        assert spark.table("lines_kept").count() == 3
+        spark.sql(f"CREATE TABLE lines_listed (value BINARY) {what}")
+        with pytest.raises(Exception, match="without a list of columns"):
+            spark.sql("SELECT * FROM lines_listed").collect()
     finally:
         spark.sql("DROP VIEW lines_seen")
         spark.sql("DROP TABLE lines_kept")
+        spark.sql("DROP TABLE IF EXISTS lines_listed")
 
 
 def test_aborted_records_are_for_read_uncommitted_only(
@@ -383,7 +400,7 @@ def test_filters_leave_out_what_need_not_be_read(
     )
 
     def found(condition: str) -> tuple[dict[tuple[int, int], Sent], int]:
-        frame = load(spark, broker.bootstrap, subscribe=topic).where(condition)
+        frame = load(spark, broker.bootstrap, subscribe=topic, sharedTasks=False).where(condition)
         return rows_by_place(frame), frame.rdd.getNumPartitions()
 
     assert found("offset >= 5") == ({p: r for p, r in written.items() if p[1] >= 5}, 3)

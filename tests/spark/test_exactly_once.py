@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark_ottla.write.writer import QUERY_ID_PROPERTY
 from tests.doubles.broker_process import BrokerProcess
 from tests.spark.streams import finish, stream
-from tests.spark.support import create_topic, load, rows_by_place
+from tests.spark.support import (
+    Sent,
+    create_topic,
+    delete_topic,
+    load,
+    recreate,
+    rows_by_place,
+    write,
+)
 from tests.spark.test_sink import Copy, make_copy, save
 
 NewTopicName = Callable[[str], str]
@@ -149,3 +158,91 @@ def test_complete_mode_appends_the_whole_result_each_time(
         writer.option("checkpointLocation", str(copy.checkpoint)).trigger(availableNow=True).start()
     )
     assert copy.values() == [20, 30]
+
+
+def copied(copy: Copy, name: str) -> Copy:
+    """The same query from a copy of its checkpoint."""
+    other = Copy(*copy.parts, copy.source, copy.target, copy.checkpoint.parent / name)
+    shutil.copytree(copy.checkpoint, other.checkpoint)
+    return other
+
+
+def add_rows(copy: Copy, numbers: range) -> None:
+    write(copy.parts[1], copy.source, [Sent(b"%d" % n, b"k", n % 2) for n in numbers])
+
+
+@pytest.mark.parametrize("behind", [True, False])
+def test_a_checkpoint_copied_for_another_topic_needs_a_write_id(
+    copy: Copy, new_topic: NewTopicName, behind: bool
+) -> None:
+    """The next batch of the copy has the number of one that was written to the first topic, or
+    follows it."""
+    copy.run(delivery="exactly-once")
+    other = copied(copy, "second")
+    other.target = new_topic("second")
+    create_topic(copy.parts[1], other.target, 2)
+    add_rows(copy, range(30, 40))
+    if behind:
+        copy.run(delivery="exactly-once")
+    with pytest.raises(Exception, match=rf"WRITE_ID_NEEDED.*to the topic {copy.target}, not to"):
+        other.run(delivery="exactly-once")
+    assert other.values() == []
+    other.run(delivery="exactly-once", writeId="second")
+    copy.run(delivery="exactly-once")
+    add_rows(copy, range(40, 50))
+    for query, options in ((copy, {}), (other, {"writeId": "second"})):
+        query.run(delivery="exactly-once", **options)
+    assert copy.values() == list(range(50))
+    assert other.values() == list(range(30, 50))
+
+
+def test_a_checkpoint_restored_from_a_backup_drops_no_rows(copy: Copy) -> None:
+    """The batch that is planned again has the number of the last one, and more rows."""
+    copy.run(delivery="exactly-once")
+    backup = copied(copy, "backup")
+    add_rows(copy, range(30, 34))
+    copy.run(delivery="exactly-once")
+    add_rows(copy, range(34, 38))
+    with pytest.raises(Exception, match=r"BATCH_NUMBERS_RESTARTED.*restored from a backup"):
+        backup.run(delivery="exactly-once")
+    copy.run(delivery="exactly-once")
+    assert copy.values() == list(range(38))
+
+
+def test_a_renamed_checkpoint_continues(copy: Copy) -> None:
+    copy.run(delivery="exactly-once")
+    copy.forget_end_of(2)
+    copy.checkpoint = copy.checkpoint.rename(copy.checkpoint.with_name("renamed"))
+    add_rows(copy, range(30, 40))
+    copy.run(delivery="exactly-once")
+    assert copy.values() == list(range(40))
+
+
+def test_a_topic_that_was_created_again_drops_no_rows(copy: Copy) -> None:
+    """Brokers delete the decision with the topic; if they have not yet, the query names it."""
+    copy.run(delivery="exactly-once")
+    copy.forget_end_of(2)
+    delete_topic(copy.parts[1], copy.target)
+    recreate(copy.parts[1], copy.target)
+    add_rows(copy, range(30, 40))
+    try:
+        copy.run(delivery="exactly-once")
+    except Exception as error:  # Spark wraps it
+        if "WRITE_ID_NEEDED" not in str(error):
+            raise
+        copy.run(delivery="exactly-once", writeId="again")
+    # Those of the batch that is repeated, and the new ones.
+    assert copy.values() == list(range(20, 40))
+
+
+def test_a_write_id_of_another_topic_is_refused(
+    spark: SparkSession, broker: BrokerProcess, new_topic: NewTopicName
+) -> None:
+    first, second = new_topic("first"), new_topic("second")
+    for topic in (first, second):
+        create_topic(broker.bootstrap, topic)
+    frame = spark.range(10).selectExpr("CAST(id AS STRING) AS value")
+    once(frame, broker.bootstrap, first, writeId=f"load-{first}")
+    with pytest.raises(Exception, match=rf"WRITE_ID_NEEDED.*to the topic {first}, not to {second}"):
+        once(frame, broker.bootstrap, second, writeId=f"load-{first}")
+    assert values(spark, broker.bootstrap, second) == []

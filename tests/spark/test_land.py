@@ -18,10 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet
-import pytest
 from pyspark.sql import SparkSession
 
-from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.land import job
 from pyspark_ottla.land.plan import LandOptions
 from tests.doubles.broker_process import BrokerProcess
@@ -142,20 +140,19 @@ def test_columns_can_be_added_and_a_type_cannot_change(
     create_topic(broker.bootstrap, topic)
     write(broker.bootstrap, topic, [Sent(b'{"id":1}')])
     narrow = {"type": "object", "properties": {"id": {"type": "integer"}}}
-    assert job.land(spark, options(broker, topic, tmp_path, schema=narrow)) == 1
+    assert job.land(spark, options(broker, topic, tmp_path, schema=narrow)).rows == 1
     write(broker.bootstrap, topic, [Sent(b'{"id":2,"country":"fi"}')])
-    assert job.land(spark, options(broker, topic, tmp_path)) == 1
+    assert job.land(spark, options(broker, topic, tmp_path)).rows == 1
     table = spark.read.option("mergeSchema", "true").parquet(str(tmp_path / topic))
     rows = {(row.value.id, row.value.country) for row in table.collect()}
     assert rows == {(1, None), (2, "fi")}
 
     changed = {"type": "object", "properties": {"id": {"type": "string"}}}
-    with pytest.raises(ConnectorError) as raised:
-        job.land(spark, options(broker, topic, tmp_path, schema=changed))
+    failed = job.land(spark, options(broker, topic, tmp_path, schema=changed)).failed
     assert (
         f"[INVALID_SCHEMA] The table {tmp_path}/{topic} cannot take the records of {topic}: the "
         "column value.id is bigint there and string now."
-    ) in str(raised.value)
+    ) in failed[topic]
 
 
 def test_a_record_that_fails_the_job_is_named(
@@ -164,15 +161,39 @@ def test_a_record_that_fails_the_job_is_named(
     topic = new_topic("land-bad")
     create_topic(broker.bootstrap, topic)
     write(broker.bootstrap, topic, [Sent(b"oops")])
-    with pytest.raises(job.LandingError) as raised:
-        job.land(spark, options(broker, topic, tmp_path))
-    assert str(raised.value).startswith(
-        f"{topic}: [DECODE_FAILED] The value (json) of the record at offset 0 of {topic}-0 is no "
+    failed = job.land(spark, options(broker, topic, tmp_path)).failed
+    assert failed[topic].startswith(
+        f"[DECODE_FAILED] The value (json) of the record at offset 0 of {topic}-0 is no "
     )
     kept = options(broker, topic, tmp_path, bad_records="keep")
-    assert job.land(spark, kept) == 1
+    assert job.land(spark, kept).rows == 1
     [row] = spark.read.parquet(str(tmp_path / topic)).collect()
     assert bytes(row["_corrupt"].value) == b"oops"
+
+
+def test_text_that_is_none(
+    spark: SparkSession, broker: BrokerProcess, new_topic: NewTopicName, tmp_path: Path
+) -> None:
+    topic, missing = new_topic("land-text"), new_topic("land-missing")
+    create_topic(broker.bootstrap, topic)
+    write(broker.bootstrap, topic, [Sent(b"fine", b"k"), Sent(b"\xff\xfe", b"k"), Sent(None)])
+    source = {"kafka.bootstrap.servers": broker.bootstrap, "value.format": "string"}
+
+    def land(where: str, topics: tuple[str, ...] = (topic,), **given: Any) -> Any:
+        to = str(tmp_path / where)
+        return job.land(spark, LandOptions(topics, to, available_now=True, source=source, **given))
+
+    assert "DECODE_FAILED" in land("fail").failed[topic]
+    landed = land("keep", bad_records="keep", topics=(missing, topic), skip_missing=True)
+    assert (landed.rows, landed.failed) == (3, {})
+    assert list(land("missing", topics=(missing, topic), bad_records="drop").failed) == [missing]
+    rows = spark.read.parquet(str(tmp_path / "keep" / topic)).orderBy("offset").collect()
+    assert [row.value for row in rows] == ["fine", None, None]
+    assert [row["_corrupt"] is not None for row in rows] == [False, True, False]
+    assert bytes(rows[1]["_corrupt"].value) == b"\xff\xfe"
+    table = spark.read.parquet(str(tmp_path / "missing" / topic))
+    assert sorted(table.columns) == sorted(set(rows[0].asDict()) - {"_corrupt"})
+    assert [row.value for row in table.orderBy("offset").collect()] == ["fine", None]
 
 
 JOB = """

@@ -59,7 +59,7 @@ def test_a_standard_client_reads_what_was_written(
         ).alias("headers"),
         F.lit("ignored").alias("another column"),
     )
-    save(frame, broker.bootstrap, topic=topic)
+    save(frame, broker.bootstrap, topic=topic, writeTimestamp=True)
     expected = sorted(
         (
             1600000000000 + n,
@@ -185,8 +185,7 @@ class Copy:
     def __init__(
         self, spark: SparkSession, bootstrap: str, source: str, target: str, directory: Path
     ) -> None:
-        self._spark = spark
-        self._bootstrap = bootstrap
+        self.parts = self._spark, self._bootstrap = spark, bootstrap
         self.source = source
         self.target = target
         self.checkpoint = directory / "checkpoint"

@@ -31,6 +31,7 @@ from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.options.sink_options import SinkOptions, parse_sink_options
 from pyspark_ottla.write import producer_ids, two_phase_commit
 from pyspark_ottla.write.decisions import Prepared, TaskResult, Write
+from pyspark_ottla.write.repeated_writes import target_of
 from pyspark_ottla.write.two_phase_commit import BatchCommit
 from pyspark_ottla.write.writing import write_task
 from tests.doubles.eventually import eventually
@@ -65,7 +66,9 @@ def rows(*values: bytes) -> Any:
 def commit(chosen: SinkOptions, write: Write, results: list[TaskResult]) -> bool:
     prepared = [result.prepared for result in results if result.prepared is not None]
     with client_of(chosen.client) as client:
-        batch = BatchCommit(chosen, KafkaCluster(client, chosen.client), write)
+        cluster = KafkaCluster(client, chosen.client)
+        target = target_of(cluster, chosen.topic or TOPIC)
+        batch = BatchCommit(chosen, cluster, write, target)
         return batch.commit(prepared, sum(result.rows for result in results))
 
 

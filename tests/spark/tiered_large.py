@@ -31,7 +31,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from ottla.protocol.topics import TopicPartition
-from ottla.storage.remote.store_identity import NAME as STORE_MARK
+from ottla.storage.remote.object_store import NAME as STORE_MARK
 from pyspark_ottla.cluster.connections import cluster_of
 from pyspark_ottla.options.options import parse_source_options
 from pyspark_ottla.remote.planning import EARLIEST_LOCAL, LATEST_TIERED, special_offset

@@ -99,7 +99,7 @@ REMOVALS = (
         "the log start of the copy alone hides records of the log that is kept",
     ),
     Removal(
-        "storage/log/retention.py:LogRetention.delete_old_segments",
+        "storage/log/truncation.py:LogRetention.delete_old_segments",
         "self._delete self._delete self._delete",
         "deletes segments below the log start, and what the settings of the topic do not keep",
         "the log start of memory, or retention.ms and retention.bytes",
@@ -396,7 +396,7 @@ OTHERS = {
     "storage/files/fs.py:replace_file": ("fs.replace fs.replace", PRIMITIVE),
     "storage/files/fs.py:rename_obstacle": ("fs.replace", UNUSED),
     "storage/files/fs.py:clear_path": ("fs.remove", DERIVED),
-    "storage/directories/set_aside_logs.py:forget_note": ("fs.remove", DERIVED),
+    "storage/directories/retirements.py:forget_note": ("fs.remove", DERIVED),
     "storage/cleaner/compaction.py:Compaction.commit": ("_remove_files", UNUSED),
     "storage/cleaner/compaction.py:Compaction._rename": ("_remove_files change_suffix", UNUSED),
     "storage/cleaner/compaction.py:Compaction._swap": ("retire_segments", SETTINGS),
@@ -449,15 +449,8 @@ OTHERS = {
         "change_suffix deletions.add fs.remove",
         PRIMITIVE,
     ),
-    "storage/log/log.py:Log.truncate_to": ("truncate_to", PRIMITIVE),
-    "storage/log/log.py:Log.truncate_fully_and_start_at": (
-        "truncate_fully_and_start_at",
-        PRIMITIVE,
-    ),
     "storage/log/log.py:Log.begin_copy": ("truncate_fully_and_start_at", UNUSED),
-    "storage/log/log.py:Log.delete_records_before": ("delete_records_before", PRIMITIVE),
-    "storage/log/log.py:Log.delete_old_segments": ("delete_old_segments", PRIMITIVE),
-    "storage/log/retention.py:LogRetention._delete_some": (
+    "storage/log/truncation.py:LogRetention._delete_first": (
         "advance_local_log_start delete_records_before retire_segments",
         PRIMITIVE,
     ),
@@ -517,7 +510,7 @@ OTHERS = {
     "broker/remote/segment_copier.py:SegmentCopier._undo": ("remote.delete", UNUSED),
     "broker/remote/segment_expiration.py:SegmentExpiration._delete": ("remote.delete", PRIMITIVE),
     "broker/remote/segment_expiration.py:delete_partition": ("remote.delete", PRIMITIVE),
-    "broker/replication/follower_truncation.py:FollowerTruncation._truncate_in_parts": (
+    "broker/replication/follower_truncation.py:FollowerTruncation._truncate_to_each": (
         "truncate_to",
         PRIMITIVE,
     ),

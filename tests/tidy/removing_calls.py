@@ -41,12 +41,12 @@ OF_PLACE = (
     ("storage/recovery/recovery.py", "_delete", "self"),
     ("storage/recovery/recovery.py", "_set_aside", "self"),
     ("broker/remote/segment_expiration.py", "_delete", "self"),
-    ("storage/log/retention.py", "_delete", "self"),
+    ("storage/log/truncation.py", "_delete", "self"),
 )
 
 
 def removing_calls() -> dict[str, list[str]]:
-    """`storage/log/log.py:Log.truncate_to`: the names of what it calls, sorted, with repeats."""
+    """By function, as in `log.py:Log.append`: the names of what it calls, sorted, with repeats."""
     found: dict[str, list[str]] = defaultdict(list)
     for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*.py")):

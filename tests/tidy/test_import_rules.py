@@ -81,7 +81,6 @@ CONTROLLER_ROOMS = (
     "errors",
     "settings",
     "runtime",
-    "slices",
     "model",
     "tree",
     "zookeeper_server",
@@ -93,7 +92,6 @@ CONTROLLER_ROOMS = (
     "admin",
     "changes",
     "election",
-    "components",
     "lifecycle",
     "controller",
 )

@@ -117,7 +117,7 @@ class Group:
         self.state_timestamp_ms = now_ms
 
     def recreated_empty(self, now_ms: int) -> "Group":
-        """An empty group with the same offsets, for when the tombstones cannot be appended."""
+        """Return an empty group with these offsets, for when tombstones cannot be appended."""
         group = Group(self.group_id, now_ms)
         group.protocol_type = self.protocol_type
         group.generation_id = self.generation_id
@@ -126,7 +126,7 @@ class Group:
         return group
 
     def init_next_generation(self, now_ms: int) -> None:
-        """Completes the joins: increments the generation and selects the protocol."""
+        """Complete the joins: increment the generation and select the protocol."""
         self.generation_id += 1
         self.pending_sync_members.clear()
         if self.members:
@@ -148,7 +148,7 @@ class Group:
         return self.num_members_awaiting_join == len(self.members) and not self.pending_members
 
     def add(self, member: Member, response_callback: JoinCallback | None) -> None:
-        """Adds a member, which awaits its JoinGroup response unless it was loaded."""
+        """Add a member, which awaits its JoinGroup response unless it was loaded."""
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
         if not self.members:
@@ -162,7 +162,7 @@ class Group:
             self.await_join(member, response_callback)
 
     def remove(self, member_id: str) -> None:
-        """Removes a member or a pending id; the oldest remaining member becomes the leader."""
+        """Remove a member or a pending id; the oldest remaining member becomes the leader."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._count_protocols(member, -1)
@@ -197,7 +197,7 @@ class Group:
         member.session_timeout_ms = session_timeout_ms
 
     def replace_static_member(self, instance_id: str, new_member_id: str) -> Member:
-        """Replaces the id of a static member; requests that wait under the old id are fenced."""
+        """Replace the id of a static member; requests that wait under the old id are fenced."""
         old_member_id = self.static_members[instance_id]
         member = self.members[old_member_id]
         self.invoke_join_callback(member, join_error(ErrorCode.FENCED_INSTANCE_ID, old_member_id))
@@ -222,7 +222,7 @@ class Group:
             self.pending_sync_members.add(new_member_id)
 
     def check_member(self, member_id: str, instance_id: str | None) -> int:
-        """The error code unless this id is a member, and the current one of its instance id."""
+        """Return an error code unless this id is the current one of a member."""
         if instance_id is not None:
             current_id = self.static_members.get(instance_id)
             if current_id is None:
@@ -234,7 +234,7 @@ class Group:
         return ErrorCode.NONE
 
     def ensure_joined_leader(self) -> bool:
-        """Elects a leader among the members that have rejoined; false when there is none."""
+        """Elect a leader among the rejoined members; return whether there is one."""
         leader = self.members.get(self.leader_id or "")
         if leader is not None and leader.awaiting_join_callback is not None:
             return True
@@ -248,9 +248,9 @@ class Group:
     # REBALANCE_IN_PROGRESS.
 
     def await_join(self, member: Member, response_callback: JoinCallback) -> None:
-        self.invoke_join_callback(
-            member, join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
-        )
+        if member.awaiting_join_callback is not None:
+            error = join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
+            self.invoke_join_callback(member, error)
         member.awaiting_join_callback = response_callback
         self.num_members_awaiting_join += 1
 
@@ -264,7 +264,8 @@ class Group:
         return True
 
     def await_sync(self, member: Member, response_callback: SyncCallback) -> None:
-        self.invoke_sync_callback(member, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
+        if member.awaiting_sync_callback is not None:
+            self.invoke_sync_callback(member, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
         member.awaiting_sync_callback = response_callback
 
     def invoke_sync_callback(self, member: Member, response: SyncGroupResponse) -> bool:
@@ -275,33 +276,41 @@ class Group:
         response_callback(response)
         return True
 
-    def take_join_callbacks(self) -> list[tuple[Member, JoinCallback | None]]:
-        """All members in their order, with the callbacks of those that wait for a JoinGroup
-        response. They do not wait any more: the caller responds."""
-        taken = [(member, member.awaiting_join_callback) for member in self.members.values()]
+    def take_join_callbacks(self) -> list[tuple[Member, JoinCallback | None, str]]:
+        """Take the JoinGroup requests of all members; the caller responds.
+
+        Returns the members in order, each with its callback (None if it does not wait) and its id.
+        """
+        taken = [
+            (member, member.awaiting_join_callback, member.member_id)
+            for member in self.members.values()
+        ]
         for member in self.members.values():
             member.awaiting_join_callback = None
         self.num_members_awaiting_join = 0
         return taken
 
-    def take_sync_callbacks(self) -> list[tuple[Member, SyncCallback]]:
-        """The members that wait for a SyncGroup response, as above."""
-        taken = []
+    def take_sync_callbacks(self) -> list[tuple[Member, SyncCallback | None, bytes]]:
+        """Take the SyncGroup requests of the members that wait; the caller responds.
+
+        Returns these members, each with its callback and its assignment.
+        """
+        taken: list[tuple[Member, SyncCallback | None, bytes]] = []
         for member in self.members.values():
             if member.awaiting_sync_callback is not None:
-                taken.append((member, member.awaiting_sync_callback))
+                taken.append((member, member.awaiting_sync_callback, member.assignment))
                 member.awaiting_sync_callback = None
         return taken
 
     def join_response(self, member: Member, *, skip_assignment: bool = False) -> JoinGroupResponse:
-        """The response to a member of the current generation; the leader also gets the members."""
+        """Return the response of the current generation; the leader also gets the members."""
         is_leader = self.leader_id == member.member_id
         response = self._join_responses(self.member_list() if is_leader else [])(member.member_id)
         response.skip_assignment = skip_assignment
         return response
 
     def join_responses(self) -> Callable[[str], JoinGroupResponse]:
-        """Makes the response to a member id of this generation, whatever the group is by then."""
+        """Return a function that builds the response of this generation to a member id."""
         return self._join_responses(self.member_list())
 
     def _join_responses(
@@ -338,7 +347,7 @@ class Group:
         return self.sync_responses()(member.assignment)
 
     def sync_responses(self) -> Callable[[bytes], SyncGroupResponse]:
-        """Makes the response with an assignment, whatever the group is by then."""
+        """Return a function that builds the response of this generation with an assignment."""
         protocol_type, protocol_name = self.protocol_type, self.protocol_name
 
         def response_with(assignment: bytes) -> SyncGroupResponse:
@@ -351,7 +360,7 @@ class Group:
     # Protocols.
 
     def supports_protocols(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether a member with these protocols can be in one group with the others."""
+        """Return whether a member with these protocols can be in a group with the others."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and bool(protocols)
         return self.protocol_type == protocol_type and any(
@@ -359,7 +368,7 @@ class Group:
         )
 
     def select_protocol(self) -> str:
-        """The protocol with the most votes: each member votes for its first that all support."""
+        """Return the protocol with the most votes. Members vote for their first common one."""
         member_count = len(self.members)
         candidates = frozenset(
             name for name, count in self._protocol_counts.items() if count == member_count
@@ -370,7 +379,7 @@ class Group:
         return max(votes, key=votes.__getitem__)
 
     def update_subscribed_topics(self) -> None:
-        """Computes the topics of the members whose metadata is of the consumer protocol."""
+        """Compute the topics of the members whose metadata is of the consumer protocol."""
         self.subscribed_topics = None
         if not self.is_consumer_group:
             return

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from ottla.broker.groups.classic.group import Group, GroupState, join_error, sync_error
-from ottla.broker.groups.classic.join_parameters import JoinParameters
-from ottla.broker.groups.classic.member import JoinCallback, Member, SyncCallback
+from ottla.broker.groups.classic.member import JoinCallback, JoinParameters, Member, SyncCallback
 from ottla.broker.groups.classic.rebalance import Rebalancer
 from ottla.broker.groups.classic.static_members import StaticMembers
-from ottla.broker.groups.log.partitions import GroupPartitions
+from ottla.broker.groups.log.partition import GroupPartitions
 from ottla.broker.groups.settings import GroupSettings
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.heartbeat import HeartbeatRequest
@@ -28,6 +27,7 @@ from ottla.protocol.messages.sync_group import SyncGroupRequest
 
 if TYPE_CHECKING:
     from ottla.broker.groups.consumer.classic_members import ClassicMembers
+    from ottla.broker.groups.log.partition import AnyGroup
 
 logger = logging.getLogger("ottla.groups")
 
@@ -60,9 +60,9 @@ class GroupMembership:
         client_host: str,
         response_callback: JoinCallback,
     ) -> None:
-        """Responds at once with an error, or when all members have joined."""
+        """Respond at once with an error, or when all members have joined."""
         member_id = request.member_id
-        error = self._partitions.check(request.group_id)
+        error, group = self._partitions.look_up(request.group_id)
         if error:
             response_callback(join_error(error, member_id))
             return
@@ -78,15 +78,25 @@ class GroupMembership:
         if self._consumer_group_members is not None and self._consumer_group_members.serves(
             request.group_id
         ):
-            as_classic = partial(self._join_classic, request.group_id, join, response_callback)
+            as_classic = partial(self._join_later, request.group_id, join, response_callback)
             self._consumer_group_members.join(request.group_id, join, response_callback, as_classic)
         else:
-            self._join_classic(request.group_id, join, response_callback)
+            self._join_classic(group, request.group_id, join, response_callback)
 
-    def _join_classic(
+    def _join_later(
         self, group_id: str, join: JoinParameters, response_callback: JoinCallback
     ) -> None:
+        """Join after requests that may have converted or deleted the group."""
         group = self._partitions.find(group_id)
+        self._join_classic(group, group_id, join, response_callback)
+
+    def _join_classic(
+        self,
+        group: AnyGroup | None,
+        group_id: str,
+        join: JoinParameters,
+        response_callback: JoinCallback,
+    ) -> None:
         if group is None:
             if join.member_id:
                 response_callback(join_error(ErrorCode.UNKNOWN_MEMBER_ID, join.member_id))
@@ -178,7 +188,7 @@ class GroupMembership:
     def _check_member(
         self, group: Group, member_id: str, instance_id: str | None, operation: str
     ) -> int:
-        """The error code unless this id is a member, and the current one of its instance id."""
+        """Return an error code unless this id is the current one of a member."""
         error = group.check_member(member_id, instance_id)
         if error == ErrorCode.FENCED_INSTANCE_ID:
             logger.info(
@@ -196,7 +206,7 @@ class GroupMembership:
     # SyncGroup.
 
     def sync(self, request: SyncGroupRequest, response_callback: SyncCallback) -> None:
-        """Responds at once, or when the assignment of the leader is committed."""
+        """Respond at once, or when the assignment of the leader is committed."""
         error = self._partitions.check(request.group_id)
         if error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             # The rebalance in progress was lost with the former coordinator. Older clients do not
@@ -256,13 +266,12 @@ class GroupMembership:
     # Heartbeat.
 
     def heartbeat(self, request: HeartbeatRequest) -> int:
-        """The error code of the heartbeat; restarts the session of the member."""
-        error = self._partitions.check(request.group_id)
+        """Return the error code of the heartbeat; restart the session of the member."""
+        error, group = self._partitions.look_up(request.group_id)
         if error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return ErrorCode.NONE  # no session expires before the group is loaded
         if error:
             return error
-        group = self._partitions.find(request.group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         if group.kind != "classic":
@@ -291,7 +300,7 @@ class GroupMembership:
         members: Sequence[MemberIdentity],
         response_callback: Callable[[LeaveGroupResponse], None],
     ) -> None:
-        """Removes members; each has an error code of its own."""
+        """Remove members; each has an error code of its own."""
         error = self._partitions.check(group_id)
         if error:
             response_callback(LeaveGroupResponse(error_code=error))

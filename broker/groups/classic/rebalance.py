@@ -11,9 +11,9 @@ their assignments, when the record is committed; when it cannot be stored the gr
 A group has a join timer, a sync timer, and a session timer for each member. A session does not
 expire while its member waits for a JoinGroup or SyncGroup response: its client cannot heartbeat.
 
-Responses to all members of a large group are sent in slices. The group is in its new state before
-the first one, and each is what it was then: what a member requests in a pause, what expires and
-another rebalance find the group as if all had been sent.
+Responding to all members may pause between two of them. The group is in its new state before the
+first response, and each response is of that state. So the requests of members, timers and another
+rebalance find the group as if all responses had been sent.
 """
 
 from __future__ import annotations
@@ -21,36 +21,30 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ottla.broker.coordination.ports import WallClock
-from ottla.broker.groups.classic.delayed_responses import (
-    DelayedResponse,
-    take_joins,
-    take_sync_errors,
-    take_syncs,
-)
 from ottla.broker.groups.classic.group import Group, GroupState, join_error, sync_error
 from ottla.broker.groups.classic.member import JoinCallback, Member
 from ottla.broker.groups.events import GroupEvent, GroupEvents
 from ottla.broker.groups.settings import GroupSettings
-from ottla.broker.runtime.slices import SlicedJobs
 from ottla.broker.runtime.timer import DelayQueue
 from ottla.broker.runtime.wheel import TimerTask
 from ottla.protocol.errors import ErrorCode, error_name
 from ottla.protocol.listed import listed
-from ottla.protocol.steps import Steps
+from ottla.protocol.steps import Steps, TurnQueue
 
 if TYPE_CHECKING:
     from ottla.broker.groups.log.partition import AnyGroup
+
+A = TypeVar("A")
+R = TypeVar("R")
 
 logger = logging.getLogger("ottla.groups")
 
 # A new member cannot heartbeat before the response to its first JoinGroup. If its client
 # disconnects meanwhile, the other members wait this long for it, as in Kafka.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
-
-_MEMBERS_PER_STEP = 8  # up to 20 us to respond to one
 
 StoreGroup = Callable[[Group, dict[str, bytes], Callable[[int], None]], None]
 """Appends the group's record with these assignments; the callback gets the error code."""
@@ -66,9 +60,9 @@ class Rebalancer:
         clock: WallClock,
         store_group: StoreGroup,
         events: GroupEvents,
-        jobs: SlicedJobs,
+        jobs: TurnQueue,
     ) -> None:
-        """`jobs` sends what takes longer than a slice."""
+        """`jobs` runs work on all members of a group."""
         self._settings = settings
         self._timer = timer
         self._clock = clock
@@ -85,7 +79,7 @@ class Rebalancer:
     # Starting a rebalance.
 
     def prepare_rebalance(self, group: Group, reason: str) -> None:
-        """Moves the group to PreparingRebalance: its members have to rejoin."""
+        """Move the group to PreparingRebalance: its members have to rejoin."""
         if group.state is GroupState.COMPLETING_REBALANCE:
             self.propagate_assignment_error(group, ErrorCode.REBALANCE_IN_PROGRESS)
         self._stop_sync_timer(group)
@@ -101,8 +95,10 @@ class Rebalancer:
         self.record_event(group, "rebalancing", reason=reason)
         group.transition_to(GroupState.PREPARING_REBALANCE, self._clock())
         if not was_empty:
-            self._start_join_timer(group, group.rebalance_timeout_ms)
-            self.try_complete_join(group)
+            if group.has_all_members_joined:
+                self._on_complete_join(group)
+            else:
+                self._start_join_timer(group, group.rebalance_timeout_ms)
             return
         delay_ms = self._settings.group_initial_rebalance_delay_ms
         if delay_ms <= 0:
@@ -113,7 +109,7 @@ class Rebalancer:
             )
 
     def maybe_prepare_rebalance(self, group: Group, reason: str) -> None:
-        """Starts a rebalance unless the group is in PreparingRebalance already, or dead."""
+        """Start a rebalance unless the group is in PreparingRebalance already, or dead."""
         if group.can_rebalance:
             self.prepare_rebalance(group, reason)
 
@@ -137,7 +133,7 @@ class Rebalancer:
     # PreparingRebalance.
 
     def try_complete_join(self, group: Group) -> None:
-        """Completes the joins when all members have rejoined, unless in the initial delay."""
+        """Complete the joins when all members have rejoined, unless in the initial delay."""
         if (
             group.state is GroupState.PREPARING_REBALANCE
             and group not in self._in_initial_delay
@@ -185,7 +181,8 @@ class Rebalancer:
         self._start_sync_timer(group)
         for member in group.members.values():
             member.is_new = False
-        self._respond(group, take_joins(group))
+        response_to = group.join_responses()
+        self._respond(group, group.take_join_callbacks(), response_to)
 
     @staticmethod
     def _on_empty_group_stored(group: Group, error_code: int) -> None:
@@ -228,7 +225,7 @@ class Rebalancer:
         )
 
     def store_assignment(self, group: Group, given: dict[str, bytes]) -> None:
-        """Appends the assignment of the leader; members that it left out get an empty one."""
+        """Append the assignment of the leader; members that it left out get an empty one."""
         logger.info(
             "Assignment received from leader %s for group %s for generation %d. The group has %d "
             "members",
@@ -275,32 +272,43 @@ class Rebalancer:
         group.transition_to(GroupState.STABLE, self._clock())
         self.rebalances_completed += 1
         self.record_event(group, "stable", reason=f"Stabilized with {len(group.members)} members")
-        self._respond(group, take_syncs(group))
+        self._respond(group, group.take_sync_callbacks(), group.sync_responses())
 
     def propagate_assignment_error(self, group: Group, error_code: int) -> None:
-        """Completes pending SyncGroup requests with an error."""
+        """Complete pending SyncGroup requests with an error."""
         for member in group.members.values():
             member.assignment = b""
-        self._respond(group, take_sync_errors(group, error_code))
+        self._respond(group, group.take_sync_callbacks(), lambda _: sync_error(error_code))
 
     # Responses to all members.
 
-    def _respond(self, group: Group, delayed: list[DelayedResponse]) -> None:
-        """Restarts the sessions of these members and responds to them: a slice at once."""
-        for member, _ in delayed:
+    def _respond(
+        self,
+        group: Group,
+        waiting: list[tuple[Member, Callable[[R], None] | None, A]],
+        response_with: Callable[[A], R],
+    ) -> None:
+        """Restart the sessions of these members; respond to those with a callback."""
+        for member, _, _ in waiting:
             member.restarts_session = True
-        self._jobs.start(self._respond_in_steps(group, delayed))
+        self._jobs.start(self._responses(group, waiting, response_with))
 
-    def _respond_in_steps(self, group: Group, delayed: list[DelayedResponse]) -> Steps[None]:
-        delayed.reverse()  # taken from the end, so that each is released when it is sent
-        while delayed:
-            member, send = delayed.pop()
+    def _responses(
+        self,
+        group: Group,
+        waiting: list[tuple[Member, Callable[[R], None] | None, A]],
+        response_with: Callable[[A], R],
+    ) -> Steps[None]:
+        """Respond to one member after the other, whatever the group has become in a pause."""
+        waiting.reverse()  # taken from the end, so that each is released when it is sent
+        while waiting:
+            member, callback, given = waiting.pop()
             member.restarts_session = False
             if not group.is_dead and group.members.get(member.member_id) is member:
                 self.restart_session_timer(group, member)
-            if send is not None:
+            if callback is not None:
                 try:
-                    send()
+                    callback(response_with(given))
                 except Exception:
                     # A defect, and the other members still need their responses.
                     logger.exception(
@@ -308,15 +316,14 @@ class Rebalancer:
                         group.group_id,
                         extra={"group": group.group_id},
                     )
-            if not len(delayed) % _MEMBERS_PER_STEP:
-                yield
+            yield
 
     # Members that join, leave and fail.
 
     def restart_session_timer(
         self, group: Group, member: Member, timeout_ms: int | None = None
     ) -> None:
-        """Restarts the session of a member that sent a request."""
+        """Restart the session of a member that sent a request."""
         member.stop_session_timer()
         member.session_timer = self._timer.schedule(
             member.session_timeout_ms if timeout_ms is None else timeout_ms,
@@ -348,7 +355,7 @@ class Rebalancer:
     def add_member(
         self, group: Group, member: Member, response_callback: JoinCallback, reason: str
     ) -> None:
-        """Adds a member, whose JoinGroup response is sent when the rebalance completes."""
+        """Add a member, whose JoinGroup response is sent when the rebalance completes."""
         member.is_new = True
         if group.state is GroupState.PREPARING_REBALANCE and group.generation_id == 0:
             group.new_member_added = True
@@ -370,7 +377,7 @@ class Rebalancer:
             self.maybe_prepare_rebalance(group, reason)
 
     def add_pending_member(self, group: Group, member_id: str, session_timeout_ms: int) -> None:
-        """Keeps an id sent with MEMBER_ID_REQUIRED for one session timeout."""
+        """Keep an id sent with MEMBER_ID_REQUIRED for one session timeout."""
         group.pending_members.add(member_id)
         self._pending_timers[group, member_id] = self._timer.schedule(
             session_timeout_ms, partial(self.remove_pending_member, group, member_id)
@@ -389,43 +396,42 @@ class Rebalancer:
     # The group as a whole.
 
     def on_group_loaded(self, group: Group) -> None:
-        """A group was loaded: the sessions of its members start, a slice at once."""
+        """Start the sessions of the members of a group that was loaded."""
         self._jobs.start(self.start_sessions(group))
 
     def start_sessions(self, group: Group) -> Steps[None]:
-        """As `on_group_loaded`. In a pause members may join, leave and restart their sessions."""
-        for number, member in enumerate(list(group.members.values()), 1):
+        """As `on_group_loaded`. In a pause, members may join, leave and restart their sessions."""
+        for member in list(group.members.values()):
             if member.session_timer is None and group.members.get(member.member_id) is member:
                 self.restart_session_timer(group, member)
-            if not number % _MEMBERS_PER_STEP:
-                yield
-                if group.is_dead:
-                    return
+            yield
+            if group.is_dead:
+                return
         if len(group.members) > self._settings.group_max_size:
             self.maybe_prepare_rebalance(
                 group, "Freshly-loaded group is over capacity (group.max.size)"
             )
 
     def mark_dead(self, group: Group, error_code: int) -> None:
-        """The group is deleted or unloaded: completes pending requests and stops all timers."""
+        """Complete pending requests and stop all timers: the group is deleted or unloaded."""
         group.transition_to(GroupState.DEAD, self._clock())
         self._jobs.start(self.close(group, error_code))
 
     def close(self, group: Group, error_code: int) -> Steps[None]:
-        """Completes the pending requests of a dead group and stops all timers. In a pause these
-        may expire, which has no effect."""
-        for number, member in enumerate(list(group.members.values()), 1):
+        """Complete the pending requests of a dead group and stop all timers.
+
+        Timers that expire in a pause have no effect on a dead group.
+        """
+        for member in list(group.members.values()):
             if member.awaiting_join_callback is not None:
                 group.invoke_join_callback(member, join_error(error_code, member.member_id))
             if member.awaiting_sync_callback is not None:
                 group.invoke_sync_callback(member, sync_error(error_code))
             member.stop_session_timer()
-            if not number % _MEMBERS_PER_STEP:
-                yield
-        for number, member_id in enumerate(list(group.pending_members), 1):
+            yield
+        for member_id in list(group.pending_members):
             self.cancel_pending_member_timer(group, member_id)
-            if not number % _MEMBERS_PER_STEP:
-                yield
+            yield
         self._in_initial_delay.discard(group)
         self._stop_join_timer(group)
         self._stop_sync_timer(group)
@@ -443,7 +449,7 @@ class Rebalancer:
     def record_event(
         self, group: AnyGroup, kind: str, member: Member | None = None, reason: str = ""
     ) -> None:
-        """Adds to the history that `ottla groups events` shows."""
+        """Add to the history that `ottla groups events` shows."""
         self._events.add(
             group.group_id,
             GroupEvent(

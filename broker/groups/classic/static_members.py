@@ -10,8 +10,7 @@ JoinGroup response waits for the record; when that cannot be stored, the old id 
 import logging
 
 from ottla.broker.groups.classic.group import Group, GroupState, join_error
-from ottla.broker.groups.classic.join_parameters import JoinParameters
-from ottla.broker.groups.classic.member import JoinCallback, Member
+from ottla.broker.groups.classic.member import JoinCallback, JoinParameters, Member
 from ottla.broker.groups.classic.rebalance import Rebalancer, StoreGroup
 from ottla.protocol.errors import error_name
 from ottla.protocol.messages.join_group import JoinGroupResponse
@@ -82,7 +81,7 @@ class StaticMembers:
         old_leader_id: str,
         version: int,
     ) -> None:
-        """Stores the group with the new id, then responds with the current generation."""
+        """Store the group with the new id, then respond with the current generation."""
 
         new_member_id = member.member_id
 

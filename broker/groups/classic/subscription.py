@@ -10,7 +10,7 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 
 
 def subscribed_topics_of(metadata_of_members: Iterable[bytes]) -> frozenset[str] | None:
-    """The union of all members' topics, or None when a subscription cannot be decoded."""
+    """Return the union of all members' topics, or None when a subscription cannot be decoded."""
     topics: set[str] = set()
     for metadata in metadata_of_members:
         found = _topics(metadata)
@@ -21,7 +21,7 @@ def subscribed_topics_of(metadata_of_members: Iterable[bytes]) -> frozenset[str]
 
 
 def _topics(metadata: bytes) -> list[str] | None:
-    """The topic list of a ConsumerProtocolSubscription; later versions only add fields behind."""
+    """Return the topics of a ConsumerProtocolSubscription; later versions append fields."""
     if len(metadata) < 6 or int.from_bytes(metadata[0:2], signed=True) < 0:
         return None
     count = int.from_bytes(metadata[2:6], signed=True)

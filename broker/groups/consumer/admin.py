@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection
 
+from ottla.broker.groups.consumer.cluster_topics import ClusterTopics
 from ottla.broker.groups.consumer.consumer_group import ConsumerGroup
 from ottla.broker.groups.consumer.draft import GroupDraft
 from ottla.broker.groups.consumer.member import Assignment, ConsumerMember
-from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
 from ottla.broker.groups.log.appender import offset_error
 from ottla.broker.groups.log.group_writer import Change, GroupWriter
-from ottla.broker.groups.log.partitions import GroupPartitions
+from ottla.broker.groups.log.partition import GroupPartitions
 from ottla.broker.groups.log.records import offset_key
 from ottla.broker.groups.settings import GroupSettings
 from ottla.protocol.errors import ErrorCode
@@ -37,21 +37,19 @@ class ConsumerAdmin:
         settings: GroupSettings,
         partitions: GroupPartitions,
         writer: GroupWriter,
-        catalog: TopicCatalog,
+        catalog: ClusterTopics,
     ) -> None:
         self._settings = settings
         self._partitions = partitions
         self._writer = writer
         self._catalog = catalog
 
-    def describe(self, group_id: str) -> DescribedGroup:
-        """Describes a group, its members, and their current and target assignments."""
-        return run_at_once(self.describe_in_steps(group_id))
+    def describe(self, group_id: str) -> Steps[DescribedGroup]:
+        """Describe a group, its members, and their current and target assignments.
 
-    def describe_in_steps(self, group_id: str) -> Steps[DescribedGroup]:
-        """As `describe`; all of it is of one moment, except names of topics that are deleted."""
-        error = self._partitions.check(group_id)
-        group = None if error else self._partitions.find(group_id)
+        All of it is of one moment, except that topics deleted in a pause are left out.
+        """
+        error, group = self._partitions.look_up(group_id)
         if not error and (group is None or group.kind != "consumer"):
             error = ErrorCode.GROUP_ID_NOT_FOUND
         if error or group is None or group.kind != "consumer":
@@ -95,7 +93,7 @@ class ConsumerAdmin:
         )
 
     def delete(self, group_id: str, reason: str, on_result: Callable[[int], None]) -> None:
-        """Appends tombstones for a group without members and for its offsets. Other requests of the
+        """Append tombstones for a group without members and for its offsets. Other requests of the
         group wait until all are committed."""
         left: list[TopicPartition] = []
         home = self._partitions.home_of(group_id)
@@ -134,7 +132,7 @@ class ConsumerAdmin:
     def expired_offsets(
         self, group: ConsumerGroup, partitions: Collection[TopicPartition], now_ms: int
     ) -> list[TopicPartition]:
-        """Those whose offset has expired and to whose topic no member is subscribed."""
+        """Return the partitions with an expired offset and no subscription to the topic."""
         return group.offsets.expired(
             now_ms,
             self._settings.offsets_retention_ms,

@@ -29,7 +29,7 @@ class RejectedRequest(Exception):
 def check_request(
     request: ConsumerGroupHeartbeatRequest, version: int, assignors: Sequence[str]
 ) -> None:
-    """Validates the fields of a heartbeat; raises RejectedRequest."""
+    """Validate the fields of a heartbeat. Raises RejectedRequest."""
     for name, value in (
         ("GroupId", request.group_id),
         ("InstanceId", request.instance_id),
@@ -77,7 +77,7 @@ def _has_subscription(request: ConsumerGroupHeartbeatRequest, version: int) -> b
 
 
 def check_epoch(member: ConsumerMember, epoch: int, owned: Assignment | None) -> None:
-    """Fences a member whose epoch is not the current one.
+    """Fence a member whose epoch is not the current one.
 
     The previous epoch is accepted when the member owns a subset of its assignment: then it has not
     received the last response.
@@ -106,7 +106,7 @@ def check_instance(
     epoch: int | None = None,
     owned: Assignment | None = None,
 ) -> ConsumerMember:
-    """The member of an instance id, if it is the sender; raises RejectedRequest."""
+    """Return the member of an instance id, if it is the sender. Raises RejectedRequest."""
     if known is None:
         raise RejectedRequest(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
     if known.member_id != member_id:

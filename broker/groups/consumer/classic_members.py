@@ -8,8 +8,7 @@ SyncGroup response has the assignment that the coordinator computed.
 from collections.abc import Callable, Sequence
 
 from ottla.broker.groups.classic.group import join_error, sync_error
-from ottla.broker.groups.classic.join_parameters import JoinParameters
-from ottla.broker.groups.classic.member import JoinCallback, SyncCallback
+from ottla.broker.groups.classic.member import JoinCallback, JoinParameters, SyncCallback
 from ottla.broker.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE
 from ottla.broker.groups.consumer.checks import (
     RejectedRequest,
@@ -17,15 +16,15 @@ from ottla.broker.groups.consumer.checks import (
     new_member_id,
     unknown_member,
 )
+from ottla.broker.groups.consumer.cluster_topics import ClusterTopics
 from ottla.broker.groups.consumer.consumer_group import ConsumerGroup
 from ottla.broker.groups.consumer.draft import GroupDraft
 from ottla.broker.groups.consumer.member import ClassicProtocols, ConsumerMember, MemberState
 from ottla.broker.groups.consumer.membership import ConsumerMembership, guarded
 from ottla.broker.groups.consumer.migration import Migration
 from ottla.broker.groups.consumer.sessions import ConsumerSessions
-from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
 from ottla.broker.groups.log.group_writer import Drafting, GroupWriter
-from ottla.broker.groups.log.partitions import GroupPartitions
+from ottla.broker.groups.log.partition import GroupPartitions
 from ottla.broker.groups.member_timers import TimerKind
 from ottla.protocol.codec import read_stored_version
 from ottla.protocol.consumer_protocol import (
@@ -50,7 +49,7 @@ class ClassicMembers:
         self,
         partitions: GroupPartitions,
         writer: GroupWriter,
-        catalog: TopicCatalog,
+        catalog: ClusterTopics,
         migration: Migration,
         sessions: ConsumerSessions,
         membership: ConsumerMembership,
@@ -63,7 +62,7 @@ class ClassicMembers:
         self._membership = membership
 
     def serves(self, group_id: str) -> bool:
-        """Whether requests for this group are handled here."""
+        """Return whether requests for this group are handled here."""
         return self._find(group_id) is not None or self._writer.is_busy(group_id)
 
     def _find(self, group_id: str) -> ConsumerGroup | None:
@@ -215,7 +214,7 @@ class ClassicMembers:
     # Heartbeat.
 
     def heartbeat(self, request: HeartbeatRequest) -> int:
-        """The error code of the heartbeat; restarts the session of the member."""
+        """Return the error code of the heartbeat; restart the session of the member."""
         group = self._find(request.group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
@@ -302,7 +301,7 @@ class ClassicMembers:
 
 
 def _subscription(join: JoinParameters) -> Subscription:
-    """The subscription in the metadata of the preferred protocol."""
+    """Return the subscription in the metadata of the preferred protocol."""
     try:
         return decode_subscription(join.protocols[0][1])
     except ProtocolError:
@@ -314,7 +313,7 @@ def _subscription(join: JoinParameters) -> Subscription:
 def _joining(
     draft: GroupDraft, member_id: str, instance_id: str | None, is_unknown: bool
 ) -> ConsumerMember:
-    """The member that joins: a known one, a new one, or a static member that rejoins."""
+    """Return the member that joins: a known one, a new one, or a static member that rejoins."""
     group = draft.group
     if instance_id is None:
         return group.members.get(member_id) or ConsumerMember(member_id)

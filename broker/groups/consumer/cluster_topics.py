@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.broker.groups.consumer.topic_catalog import TopicDescription
 from ottla.broker.groups.consumer.topic_patterns import find_matching
 from ottla.protocol.steps import Steps, run_at_once
 from ottla.protocol.uuids import ZERO_UUID
@@ -18,11 +17,19 @@ MAX_PATTERNS = 1_000  # regular expressions with the topics that match; then the
 # Names that are matched when topics were created, of all patterns: 10 ms. With more to match each
 # pattern is matched again when it is needed, which takes as long as the first time.
 MAX_MATCHES_PER_CHANGE = 1_000
-_NAMES_PER_STEP = 64  # 2 us each
+
+
+class TopicDescription(NamedTuple):
+    """A topic; `racks` has the racks of the replicas of each partition, where known."""
+
+    topic_id: bytes
+    name: str
+    partition_count: int
+    racks: dict[int, frozenset[str]]
 
 
 class ClusterTopics:
-    """Implements `TopicCatalog` with the metadata cache. Loop only."""
+    """The topics of the metadata cache: a consistent view of the cluster. Loop only."""
 
     def __init__(self, snapshot: Callable[[], MetadataSnapshot]) -> None:
         self._latest = snapshot
@@ -35,6 +42,7 @@ class ClusterTopics:
 
     @property
     def version(self) -> object:
+        """An object that is replaced whenever the metadata may have changed."""
         self._current()
         return self._version
 
@@ -62,10 +70,12 @@ class ClusterTopics:
             self._matched.clear()
             return
         for pattern, found in self._matched.items():
-            self._matched[pattern] = (found - deleted) | find_matching(pattern, created)
+            self._matched[pattern] = (found - deleted) | run_at_once(
+                find_matching(pattern, created)
+            )
 
     def describe(self, name: str) -> TopicDescription | None:
-        """None for a topic that does not exist, or has no id (created before Kafka 2.8)."""
+        """Return None for a topic that is missing, or has no id (created before Kafka 2.8)."""
         topic = self._current().topics.get(name)
         if topic is None or topic.topic_id == ZERO_UUID:
             return None
@@ -82,25 +92,22 @@ class ClusterTopics:
     def name_of(self, topic_id: bytes) -> str | None:
         return self._current().topic_names.get(topic_id)
 
-    def matching(self, pattern: str) -> frozenset[str]:
-        return run_at_once(self.matching_in_steps(pattern))
+    def matching(self, pattern: str) -> Steps[frozenset[str]]:
+        """Return the topics whose whole name a regular expression matches; none if it is invalid.
 
-    def matching_in_steps(self, pattern: str) -> Steps[frozenset[str]]:
+        The result is of the end: topics may be created and deleted in a pause. There is no pause if
+        the result is known already.
+        """
         topics = self._current().topics.keys()
         known = self._matched.get(pattern)
         if known is not None:
             return known
-        names = list(topics)
-        matched: set[str] = set()
-        for start in range(0, len(names), _NAMES_PER_STEP):
-            if start:
-                yield
-            matched |= find_matching(pattern, names[start : start + _NAMES_PER_STEP])
+        matched = yield from find_matching(pattern, list(topics))
         latest = self._current().topics.keys()
         if latest != topics:  # topics were created or deleted in a pause
             matched &= latest
-            matched |= find_matching(pattern, list(latest - topics))
+            matched |= run_at_once(find_matching(pattern, latest - topics))
         if len(self._matched) >= MAX_PATTERNS:
             self._matched.clear()
-        found = self._matched[pattern] = frozenset(matched)
-        return found
+        self._matched[pattern] = matched
+        return matched

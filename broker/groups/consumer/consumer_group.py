@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Literal
 
 from ottla.broker.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE
+from ottla.broker.groups.consumer.cluster_topics import TopicDescription
 from ottla.broker.groups.consumer.member import (
     NEVER_JOINED,
     NOTHING,
@@ -29,7 +30,6 @@ from ottla.broker.groups.consumer.records import (
     TargetAssignment,
     TargetEpoch,
 )
-from ottla.broker.groups.consumer.topic_catalog import TopicDescription
 from ottla.broker.groups.offsets import GroupOffsets
 from ottla.protocol.errors import ErrorCode
 
@@ -131,11 +131,11 @@ class ConsumerGroup:
         return self.targets.get(member_id, NOTHING)
 
     def is_free(self, topic_id: bytes, index: int, member_id: str) -> bool:
-        """Whether no other member owns the partition or has still to revoke it."""
+        """Return whether no other member owns the partition or has still to revoke it."""
         return self.owners.get((topic_id, index), member_id) == member_id
 
     def waits_for_others(self, member: ConsumerMember) -> bool:
-        """Whether another member still owns partitions of the member's target assignment."""
+        """Return whether another member still owns partitions of the member's target assignment."""
         return any(
             not self.is_free(topic_id, index, member.member_id)
             for topic_id, indexes in self.target_of(member.member_id).items()
@@ -143,7 +143,7 @@ class ConsumerGroup:
         )
 
     def preferred_assignor(self) -> str | None:
-        """The assignor that most members prefer; None when no member names one."""
+        """Return the assignor that most members prefer; None when no member names one."""
         votes: dict[str, int] = {}
         for member in self.members.values():
             if member.assignor is not None:
@@ -153,7 +153,7 @@ class ConsumerGroup:
     # Offsets.
 
     def committer_error(self, member_id: str, epoch: int, *, version: int | None) -> int:
-        """The error code when this member may not commit offsets, else 0.
+        """Return the error code when this member may not commit offsets, else 0.
 
         `version` is that of OffsetCommit, None for a commit in a transaction.
         """
@@ -170,7 +170,7 @@ class ConsumerGroup:
         return error
 
     def reader_error(self, member_id: str | None, epoch: int) -> int:
-        """The error code when this member may not fetch the group's offsets, else 0."""
+        """Return the error code when this member may not fetch the group's offsets, else 0."""
         if member_id is None and epoch < 0:
             return ErrorCode.NONE  # the request names no member
         member = self.members.get(member_id or "")
@@ -183,7 +183,7 @@ class ConsumerGroup:
         return sum(member.classic is not None for member in self.members.values())
 
     def supports_protocols(self, names: set[str]) -> bool:
-        """Whether all classic members support one of these protocols."""
+        """Return whether all classic members support one of these protocols."""
         known = [
             {name for name, _ in member.classic.protocols}
             for member in self.members.values()
@@ -194,7 +194,7 @@ class ConsumerGroup:
     # Replay.
 
     def replay(self, record: GroupRecord) -> None:
-        """Replays a record. Its predecessors may be missing: compaction keeps the last of a key."""
+        """Replay a record. Its predecessors may be missing: compaction keeps the last of a key."""
         if isinstance(record, GroupEpoch):
             self.epoch = record.epoch or 0
             self.is_recorded = not record.is_tombstone

@@ -7,19 +7,19 @@ from ottla.broker.coordination.ports import Defer
 from ottla.broker.groups.classic.rebalance import Rebalancer
 from ottla.broker.groups.consumer.admin import ConsumerAdmin
 from ottla.broker.groups.consumer.classic_members import ClassicMembers
+from ottla.broker.groups.consumer.cluster_topics import ClusterTopics
 from ottla.broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerGroupState
 from ottla.broker.groups.consumer.membership import ConsumerMembership
 from ottla.broker.groups.consumer.migration import Migration
 from ottla.broker.groups.consumer.sessions import ConsumerSessions
-from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
 from ottla.broker.groups.events import GroupEvents
 from ottla.broker.groups.log.appender import GroupAppender
 from ottla.broker.groups.log.group_writer import GroupWriter
-from ottla.broker.groups.log.partitions import GroupPartitions
+from ottla.broker.groups.log.partition import GroupPartitions
 from ottla.broker.groups.settings import GroupSettings
 from ottla.broker.runtime.clock import Clock
-from ottla.broker.runtime.slices import SlicedJobs
 from ottla.broker.runtime.timer import DelayQueue
+from ottla.protocol.steps import TurnQueue
 
 
 class ConsumerGroups:
@@ -35,12 +35,12 @@ class ConsumerGroups:
         appender: GroupAppender,
         rebalancer: Rebalancer,
         timer: DelayQueue,
-        catalog: TopicCatalog,
+        catalog: ClusterTopics,
         events: GroupEvents,
         clock: Clock,
         defer: Defer,
     ) -> None:
-        jobs = SlicedJobs(defer, takes_turns=True)  # a large group must not hold up others
+        jobs = TurnQueue(defer, alternates=True)  # a large group must not hold up others
         writer = GroupWriter(partitions, appender, clock.now_ms, self._on_append_timed_out, jobs)
         migration = Migration(settings, partitions, rebalancer, catalog, clock.now_ms)
         self.sessions = ConsumerSessions(

@@ -4,9 +4,10 @@ The draft replays its records on a copy of the group, which only the computation
 The group itself changes when the records are committed and replayed.
 """
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 
 from ottla.broker.groups.classic.group import Group
+from ottla.broker.groups.consumer.cluster_topics import ClusterTopics
 from ottla.broker.groups.consumer.consumer_group import ConsumerGroup
 from ottla.broker.groups.consumer.member import ConsumerMember
 from ottla.broker.groups.consumer.records import (
@@ -21,20 +22,16 @@ from ottla.broker.groups.consumer.records import (
     encode_record,
 )
 from ottla.broker.groups.consumer.server_assignors import assign
-from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
 from ottla.broker.groups.log.group_writer import Change, Step
+from ottla.protocol.steps import Steps, run_at_once
 
 Record = tuple[bytes, bytes | None]
-
-_MEMBERS_PER_STEP = 32  # 3 us for a subscription of 100 topics
-_TOPICS_PER_STEP = 32
-_RECORDS_PER_STEP = 8  # up to 15 us each
 
 
 class GroupDraft:
     """The records to append, in order, and the group after their replay."""
 
-    def __init__(self, group: ConsumerGroup, catalog: TopicCatalog) -> None:
+    def __init__(self, group: ConsumerGroup, catalog: ClusterTopics) -> None:
         self.group = group
         self.records: list[Record] = []
         # For each of them, None for one that is not of a consumer group.
@@ -54,11 +51,11 @@ class GroupDraft:
         self.decoded.append(record)
 
     def put_tombstone(self, key: bytes) -> None:
-        """Deletes a record that is not one of the consumer group, such as an offset."""
+        """Delete a record that is not one of the consumer group, such as an offset."""
         self.put_raw(key, None)
 
     def put_raw(self, key: bytes, value: bytes | None) -> None:
-        """Puts a record that is not one of the consumer group."""
+        """Put a record that is not one of the consumer group."""
         self.records.append((key, value))
         self.decoded.append(None)
 
@@ -70,15 +67,18 @@ class GroupDraft:
         classic: Group | None = None,
         then: Step | None = None,
     ) -> Change:
-        """What to append. `converts`: to or from the classic protocol; `classic` is the group of
-        that protocol that comes out of it. `then` continues a change of which this is a part."""
+        """Return the change to append.
+
+        `converts`: to or from the classic protocol; `classic` is the resulting group of that
+        protocol. `then` continues a change of which this is a part.
+        """
         converted = self.group if converts else None
         return Change(self.records, on_result, self.decoded, converted, classic, then)
 
     # Members.
 
     def put_subscription(self, before: ConsumerMember, after: ConsumerMember) -> bool:
-        """Puts the member's metadata if it changed; true when its subscription did."""
+        """Put the member's metadata if it changed; return whether its subscription did."""
         if after == before and after.member_id in self.group.members:
             return False
         self.put(MemberSubscription(self.group.group_id, after.member_id, after))
@@ -106,24 +106,22 @@ class GroupDraft:
 
     # The group.
 
-    # These work in steps of about 0.1 ms. In a pause the catalog may change, the group does not.
+    # In a pause the catalog may change, the group does not.
 
-    def refresh_topics(self) -> Generator[None, None, bool]:
-        """Updates the metadata of the subscribed topics; true when it changed."""
+    def refresh_topics(self) -> Steps[bool]:
+        """Update the metadata of the subscribed topics; return whether it changed."""
         names: set[str] = set()
-        for number, member in enumerate(list(self.group.members.values()), 1):
+        for member in list(self.group.members.values()):
             names |= member.topics
             if member.topic_regex is not None:
-                names |= yield from self._catalog.matching_in_steps(member.topic_regex)
-            if not number % _MEMBERS_PER_STEP:
-                yield
+                names |= yield from self._catalog.matching(member.topic_regex)
+            yield
         topics = {}
-        for number, name in enumerate(sorted(names), 1):
+        for name in sorted(names):
             found = self._catalog.describe(name)
             if found is not None:
                 topics[name] = found
-            if not number % _TOPICS_PER_STEP:
-                yield
+            yield
         if topics == self.group.topics:
             return False
         self.put(SubscribedTopics(self.group.group_id, topics))
@@ -132,13 +130,14 @@ class GroupDraft:
     def _topics_of(self, member: ConsumerMember) -> frozenset[str]:
         if member.topic_regex is None:
             return member.topics
-        return member.topics | self._catalog.matching(member.topic_regex)
+        # Known already, unless the catalog has changed in a pause.
+        return member.topics | run_at_once(self._catalog.matching(member.topic_regex))
 
     def bump_epoch(self) -> None:
         self.put(GroupEpoch(self.group.group_id, self.group.epoch + 1))
 
-    def update_target(self, default_assignor: str) -> Generator[None, None, None]:
-        """Computes the target assignment of the group epoch; puts only the differences."""
+    def update_target(self, default_assignor: str) -> Steps[None]:
+        """Compute the target assignment of the group epoch; put only the differences."""
         group = self.group
         targets = yield from assign(
             group.preferred_assignor() or default_assignor,
@@ -153,14 +152,13 @@ class GroupDraft:
                 yield
         self.put(TargetEpoch(group.group_id, self.group.epoch))
 
-    def put_all(self, records: Iterable[GroupRecord]) -> Generator[None, None, None]:
-        for number, record in enumerate(records, 1):
+    def put_all(self, records: Iterable[GroupRecord]) -> Steps[None]:
+        for record in records:
             self.put(record)
-            if not number % _RECORDS_PER_STEP:
-                yield
+            yield
 
-    def delete(self) -> Generator[None, None, None]:
-        """Puts tombstones for all records of the group, but not for its offsets."""
+    def delete(self) -> Steps[None]:
+        """Put tombstones for all records of the group, but not for its offsets."""
         group = self.group
         group_id, member_ids = group.group_id, list(group.members)
         yield from self.put_all(CurrentAssignment(group_id, each, None) for each in member_ids)

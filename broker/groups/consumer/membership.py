@@ -17,6 +17,7 @@ from ottla.broker.groups.consumer.checks import (
     owned_partitions,
     unknown_member,
 )
+from ottla.broker.groups.consumer.cluster_topics import ClusterTopics
 from ottla.broker.groups.consumer.consumer_group import ConsumerGroup
 from ottla.broker.groups.consumer.draft import GroupDraft
 from ottla.broker.groups.consumer.member import (
@@ -25,14 +26,14 @@ from ottla.broker.groups.consumer.member import (
     NEVER_JOINED,
     Assignment,
     ConsumerMember,
+    MemberState,
+    overlaps,
 )
 from ottla.broker.groups.consumer.migration import Migration
-from ottla.broker.groups.consumer.reconciliation import FencedMember, reconcile
 from ottla.broker.groups.consumer.sessions import ConsumerSessions
-from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
 from ottla.broker.groups.consumer.topic_patterns import check_pattern
 from ottla.broker.groups.log.group_writer import Change, Drafting, GroupWriter, Step
-from ottla.broker.groups.log.partitions import GroupPartitions
+from ottla.broker.groups.log.partition import GroupPartitions
 from ottla.broker.groups.settings import GroupSettings
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.consumer_group_heartbeat import (
@@ -61,7 +62,7 @@ class ConsumerMembership:
         settings: GroupSettings,
         partitions: GroupPartitions,
         writer: GroupWriter,
-        catalog: TopicCatalog,
+        catalog: ClusterTopics,
         migration: Migration,
         sessions: ConsumerSessions,
     ) -> None:
@@ -80,7 +81,7 @@ class ConsumerMembership:
         client_host: str,
         response_callback: HeartbeatCallback,
     ) -> None:
-        """Responds when the change, if there is one, is committed."""
+        """Respond when the change, if there is one, is committed."""
 
         def reject(error_code: int, reason: str | None = None) -> None:
             response_callback(
@@ -142,7 +143,7 @@ class ConsumerMembership:
     def _draft(
         self, request: ConsumerGroupHeartbeatRequest, client: tuple[str, str], is_join: bool
     ) -> Generator[None, None, tuple[GroupDraft, ConsumerMember, ConsumerMember, bool]]:
-        """The change, the member before and after it, and whether it is new."""
+        """Return the change, the member before and after it, and whether it is new."""
         draft = yield from self._open_draft(request.group_id, is_join)
         self.check_room(draft.group, request.member_id)
         owned = owned_partitions(request)
@@ -156,7 +157,7 @@ class ConsumerMembership:
         return draft, member, after, is_new
 
     def finish(self, draft: GroupDraft, done: Callable[[int], None]) -> Change | None:
-        """The change to append; calls `done` at once when the draft has no records."""
+        """Return the change to append; call `done` at once when the draft has no records."""
         if not draft.records:
             done(ErrorCode.NONE)
             return None
@@ -177,7 +178,7 @@ class ConsumerMembership:
         return draft.change(upgraded, converts=True)
 
     def _open_draft(self, group_id: str, is_join: bool) -> Generator[None, None, GroupDraft]:
-        """A draft of the group. A join creates the group, or converts a classic one."""
+        """Return a draft of the group. A join creates the group, or converts a classic one."""
         group = self._partitions.find(group_id)
         if group is not None and group.kind == "consumer":
             return GroupDraft(group, self._catalog)
@@ -201,7 +202,7 @@ class ConsumerMembership:
         return draft
 
     def check_room(self, group: ConsumerGroup, member_id: str) -> None:
-        """Raises GROUP_MAX_SIZE_REACHED for a new member of a full group."""
+        """Raise GROUP_MAX_SIZE_REACHED for a new member of a full group."""
         max_size = self._settings.group_consumer_max_size
         if len(group.members) >= max_size and member_id not in group.members:
             raise RejectedRequest(
@@ -216,7 +217,7 @@ class ConsumerMembership:
         is_join: bool,
         owned: Assignment | None,
     ) -> ConsumerMember:
-        """The sender: a known member, a new one, or a static member that rejoins."""
+        """Return the sender: a known member, a new one, or a static member that rejoins."""
         member_id = request.member_id or new_member_id()
         instance_id = request.instance_id
         if instance_id is None:
@@ -247,7 +248,7 @@ class ConsumerMembership:
         wanted: ConsumerMember,
         owned: Assignment | None,
     ) -> Generator[None, None, ConsumerMember]:
-        """Drafts the updated member, the target assignment, and the reconciled member."""
+        """Draft the updated member, the target assignment, and the reconciled member."""
         yield from self._maybe_bump_epoch(draft, draft.put_subscription(before, wanted))
         if draft.group.epoch > draft.group.assignment_epoch:
             yield from draft.update_target(self._settings.group_consumer_assignors[0])
@@ -268,7 +269,7 @@ class ConsumerMembership:
         return after
 
     def _maybe_bump_epoch(self, draft: GroupDraft, is_bumped: bool) -> Generator[None, None, None]:
-        """Bumps the group epoch when a subscription or the metadata of the topics changed."""
+        """Bump the group epoch when a subscription or the metadata of the topics changed."""
         group = self._partitions.find(draft.group.group_id)
         version = self._catalog.version
         if (
@@ -336,7 +337,7 @@ class ConsumerMembership:
 def guarded(
     handle: Callable[[], Drafting | None], reject: Callable[[int, str | None], None]
 ) -> Step:
-    """A step that responds with an error when `handle` raises an exception."""
+    """Return a step that responds with an error when `handle` raises an exception."""
 
     def step(error_code: int) -> Drafting | None:
         if error_code:
@@ -361,7 +362,7 @@ def guarded(
 def _updated_member(
     member: ConsumerMember, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerMember:
-    """The member with the fields that the request sets; others are unchanged."""
+    """Return the member with the fields that the request sets; others are unchanged."""
     changes: dict[str, object] = {"classic": None}
     if request.instance_id is not None:
         changes["instance_id"] = request.instance_id
@@ -388,3 +389,86 @@ def _assignment_message(assignment: Assignment) -> AssignmentMessage:
             for topic_id, indexes in assignment.items()
         ]
     )
+
+
+IsFree = Callable[[bytes, int], bool]
+"""Whether no other member owns a partition or has still to revoke it."""
+
+
+class FencedMember(Exception):
+    """The member has to abandon all its partitions and rejoin."""
+
+
+def reconcile(
+    member: ConsumerMember,
+    target_epoch: int,
+    target: Assignment,
+    is_free: IsFree,
+    owned: Assignment | None,
+) -> ConsumerMember:
+    """Return the member after one step towards its target; the same object if nothing changes.
+
+    A member first revokes partitions that are not in its target. Then it moves to the target epoch
+    and gets the partitions that no other member owns. So a partition never has two owners. Mirrors
+    `CurrentAssignmentBuilder`.
+
+    `owned` are the partitions in the request; None when the request does not list them.
+    """
+    if member.state is MemberState.STABLE:
+        if member.epoch == target_epoch:
+            return member
+        return _advance(member, member.epoch, target_epoch, target, is_free, owned)
+    if member.state is MemberState.UNREVOKED_PARTITIONS:
+        if _still_has(owned, member.revoking):
+            return member
+        # The next epoch; the target may have changed, so more partitions may have to be revoked.
+        return _advance(member, member.epoch + 1, target_epoch, target, is_free, owned)
+    if member.state is MemberState.UNRELEASED_PARTITIONS:
+        return _advance(member, member.epoch, target_epoch, target, is_free, owned)
+    if owned is None or owned:
+        raise FencedMember("The state of the member was written by a later version.")
+    return _advance(member, target_epoch, target_epoch, target, is_free, owned)
+
+
+def _advance(
+    member: ConsumerMember,
+    epoch: int,
+    target_epoch: int,
+    target: Assignment,
+    is_free: IsFree,
+    owned: Assignment | None,
+) -> ConsumerMember:
+    kept: Assignment = {}
+    revoked: Assignment = {}
+    added: Assignment = {}
+    waits = False
+    for topic_id in dict.fromkeys((*target, *member.assigned)):
+        wanted = target.get(topic_id, frozenset())
+        has = member.assigned.get(topic_id, frozenset())
+        missing = wanted - has
+        free = frozenset(index for index in missing if is_free(topic_id, index))
+        waits = waits or free != missing
+        for part, indexes in ((kept, has & wanted), (revoked, has - wanted), (added, free)):
+            if indexes:
+                part[topic_id] = indexes
+    if revoked and _still_has(owned, revoked):
+        return member.with_epoch(epoch)._replace(
+            state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, revoking=revoked
+        )
+    return member.with_epoch(target_epoch)._replace(
+        state=MemberState.UNRELEASED_PARTITIONS if waits else MemberState.STABLE,
+        assigned=_union(kept, added),
+        revoking={},
+    )
+
+
+def _still_has(owned: Assignment | None, partitions: Assignment) -> bool:
+    """A member that does not list its partitions may own all of them."""
+    return owned is None or overlaps(owned, partitions)
+
+
+def _union(one: Assignment, other: Assignment) -> Assignment:
+    return {
+        topic_id: one.get(topic_id, frozenset()) | other.get(topic_id, frozenset())
+        for topic_id in dict.fromkeys((*one, *other))
+    }

@@ -13,6 +13,7 @@ from ottla.broker.groups.classic.group import Group
 from ottla.broker.groups.classic.member import Member
 from ottla.broker.groups.classic.rebalance import Rebalancer
 from ottla.broker.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE
+from ottla.broker.groups.consumer.cluster_topics import ClusterTopics
 from ottla.broker.groups.consumer.consumer_group import ConsumerGroup
 from ottla.broker.groups.consumer.draft import GroupDraft
 from ottla.broker.groups.consumer.member import (
@@ -28,15 +29,12 @@ from ottla.broker.groups.consumer.records import (
     TargetEpoch,
     current_assignment,
 )
-from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
 from ottla.broker.groups.log.group_writer import Drafting
-from ottla.broker.groups.log.partitions import GroupPartitions
+from ottla.broker.groups.log.partition import GroupPartitions
 from ottla.broker.groups.log.records import (
     group_key,
     group_value,
-    group_value_in_steps,
     read_group_value,
-    read_group_value_in_steps,
 )
 from ottla.broker.groups.settings import GroupSettings
 from ottla.protocol.codec import read_stored_version
@@ -49,15 +47,13 @@ from ottla.protocol.consumer_protocol import (
     encode_assignment,
 )
 from ottla.protocol.errors import ErrorCode, ProtocolError
-from ottla.protocol.steps import Steps
+from ottla.protocol.steps import Steps, run_at_once
 from ottla.protocol.topics import TopicPartition
 
 logger = logging.getLogger("ottla.groups")
 
 UPGRADE = frozenset(("upgrade", "bidirectional"))
 DOWNGRADE = frozenset(("downgrade", "bidirectional"))
-
-_MEMBERS_PER_STEP = 8  # up to 20 us each
 
 
 class Migration:
@@ -68,7 +64,7 @@ class Migration:
         settings: GroupSettings,
         partitions: GroupPartitions,
         rebalancer: Rebalancer,
-        catalog: TopicCatalog,
+        catalog: ClusterTopics,
         clock: WallClock,
     ) -> None:
         self._settings = settings
@@ -80,7 +76,7 @@ class Migration:
     # Upgrade.
 
     def upgrade(self, group: Group) -> Steps[GroupDraft | None]:
-        """The classic group as a consumer group; None when it cannot be upgraded.
+        """Return the classic group as a consumer group; None when it cannot be upgraded.
 
         In a pause its members may expire, a rebalance may complete and an assignment be stored: see
         `is_outdated`. Their other requests wait for the writer of the group.
@@ -112,7 +108,7 @@ class Migration:
         )
 
     def is_outdated(self, draft: GroupDraft) -> bool:
-        """Whether the classic group that this draft converts has changed since."""
+        """Return whether the classic group that this draft converts has changed since."""
         group = draft.replaces
         return group is not None and (
             self._partitions.find(group.group_id) is not group or _snapshot(group) != draft.replaced
@@ -123,10 +119,9 @@ class Migration:
         group_id, epoch = group.group_id, group.generation_id
         protocol_name = group.protocol_name or group.select_protocol()
         members = []
-        for number, member in enumerate(list(group.members.values()), 1):
+        for member in list(group.members.values()):
             members.append(self._consumer_member(member, protocol_name, epoch))
-            if not number % _MEMBERS_PER_STEP:
-                yield
+            yield
         yield from draft.put_all(
             MemberSubscription(group_id, member.member_id, member) for member in members
         )
@@ -170,8 +165,8 @@ class Migration:
         assignments = {member.member_id: member.assignment for member in group.members.values()}
         if group.members and group.protocol_name is None:
             group.protocol_name = group.select_protocol()
-        value = group_value(group, assignments)
-        again = read_group_value(group.group_id, value, self._clock())
+        value = run_at_once(group_value(group, assignments))
+        again = run_at_once(read_group_value(group.group_id, value, self._clock()))
         again.offsets = group.offsets
         group_partition.groups[group.group_id] = again
         self._rebalancer.on_group_loaded(again)
@@ -181,8 +176,10 @@ class Migration:
     def downgrade(
         self, group: ConsumerGroup, leaving_id: str, done: Callable[[int], None]
     ) -> Drafting:
-        """The change to a classic group without the member that leaves; None when the group cannot
-        be downgraded."""
+        """Return the change to a classic group without the leaving member.
+
+        None if the group cannot be downgraded.
+        """
         if not self._can_downgrade(group, leaving_id):
             return None
         draft = GroupDraft(group, self._catalog)
@@ -198,10 +195,10 @@ class Migration:
             )
             return None
         assignments = {member.member_id: member.assignment for member in classic.members.values()}
-        value = yield from group_value_in_steps(classic, assignments)
+        value = yield from group_value(classic, assignments)
         draft.put_raw(group_key(group.group_id), value)
         # As the record has it, not as it was converted: so every coordinator has the same group.
-        loaded = yield from read_group_value_in_steps(group.group_id, value, self._clock())
+        loaded = yield from read_group_value(group.group_id, value, self._clock())
 
         def on_result(error_code: int) -> None:
             if not error_code:
@@ -223,9 +220,8 @@ class Migration:
     def _classic_group(self, group: ConsumerGroup, leaving_id: str) -> Steps[Group]:
         classic = Group(group.group_id, self._clock())
         classic.generation_id = group.epoch
-        for number, member in enumerate(group.members.values(), 1):
-            if not number % _MEMBERS_PER_STEP:
-                yield
+        for member in group.members.values():
+            yield
             if member.member_id == leaving_id or member.classic is None:
                 continue
             joined = Member(
@@ -240,9 +236,8 @@ class Migration:
             )
             classic.add(joined, None)
         classic.protocol_name = classic.select_protocol()
-        for number, joined in enumerate(classic.members.values(), 1):
-            if not number % _MEMBERS_PER_STEP:
-                yield
+        for joined in classic.members.values():
+            yield
             version = read_stored_version(joined.metadata(classic.protocol_name))
             target = self.by_name(group.target_of(joined.member_id))
             joined.assignment = encode_assignment(NamedAssignment(target), version)
@@ -289,9 +284,11 @@ class Migration:
 
 
 def _snapshot(group: Group) -> object:
-    """What an upgrade reads of the group, to compare."""
+    """Return all that an upgrade reads of the group, to detect changes."""
     return (
-        *(group.state, group.generation_id, group.protocol_name),
+        group.state,
+        group.generation_id,
+        group.protocol_name,
         [
             (member, member.member_id, member.protocols, member.assignment)
             for member in group.members.values()

@@ -7,13 +7,13 @@ import struct
 from struct import Struct
 from typing import NamedTuple, TypeVar
 
+from ottla.broker.groups.consumer.cluster_topics import TopicDescription
 from ottla.broker.groups.consumer.member import (
     Assignment,
     ClassicProtocols,
     ConsumerMember,
     MemberState,
 )
-from ottla.broker.groups.consumer.topic_catalog import TopicDescription
 from ottla.protocol.codec import decoder, encoder
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.message import Message
@@ -123,8 +123,13 @@ GroupRecord = (
 
 def current_assignment(group_id: str, member: ConsumerMember) -> CurrentAssignment:
     return CurrentAssignment(
-        *(group_id, member.member_id, member.state, member.epoch, member.previous_epoch),
-        *(member.assigned, member.revoking),
+        group_id,
+        member.member_id,
+        member.state,
+        member.epoch,
+        member.previous_epoch,
+        member.assigned,
+        member.revoking,
     )
 
 
@@ -252,7 +257,7 @@ class UnreadableGroupRecord(ValueError):
 
 
 def decode_record(key: bytes, value: bytes | None) -> GroupRecord:
-    """Decodes a record with a key of version 3 to 8; raises UnreadableGroupRecord."""
+    """Decode a record with a key of version 3 to 8. Raises UnreadableGroupRecord."""
     try:
         return _decode(_SHORT.unpack_from(key)[0], key, value)
     except (struct.error, ProtocolError) as problem:
@@ -317,7 +322,7 @@ def _decode_of_member(version: int, key: bytes, value: bytes | None) -> GroupRec
 
 
 def _read(cls: type[M], data: bytes, version: int | None = None) -> M:
-    """Decodes a key of this version, or a value of the version in its first two bytes."""
+    """Decode a key of this version, or a value of the version in its first two bytes."""
     if version is None:
         version = _SHORT.unpack_from(data)[0]
         if version != VALUE_VERSION:

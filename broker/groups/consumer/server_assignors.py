@@ -5,14 +5,14 @@ assigns each member a range of consecutive partitions of each topic, and co-part
 equal numbers of partitions. Both ignore racks.
 """
 
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
+from ottla.broker.groups.consumer.cluster_topics import TopicDescription
 from ottla.broker.groups.consumer.member import Assignment, ConsumerMember
-from ottla.broker.groups.consumer.topic_catalog import TopicDescription
-from ottla.protocol.assignors import assign_range_in_steps
+from ottla.protocol.assignors import assign_range
 from ottla.protocol.consumer_protocol import Subscription
-from ottla.protocol.sticky_assignment import assign_sticky_in_steps
-from ottla.protocol.sticky_state import MemberState
+from ottla.protocol.steps import Steps
+from ottla.protocol.sticky_assignment import MemberState, assign_sticky
 from ottla.protocol.topics import TopicPartition
 
 UNIFORM = "uniform"
@@ -20,22 +20,21 @@ RANGE = "range"
 
 Topics = Mapping[str, TopicDescription]
 Names = dict[str, list[TopicPartition]]
-_Steps = Generator[None, None, Names]
-_Assign = Callable[[dict[str, int], dict[str, Subscription], dict[str, MemberState]], _Steps]
+_Assign = Callable[[dict[str, int], dict[str, Subscription], dict[str, MemberState]], Steps[Names]]
 
 _CURRENT_GENERATION = 1  # all targets have the same generation
 
 
 def _uniform(
     counts: dict[str, int], wanted: dict[str, Subscription], states: dict[str, MemberState]
-) -> _Steps:
-    return (yield from assign_sticky_in_steps(counts, wanted, states))[0]
+) -> Steps[Names]:
+    return (yield from assign_sticky(counts, wanted, states))[0]
 
 
 def _range(
     counts: dict[str, int], wanted: dict[str, Subscription], states: dict[str, MemberState]
-) -> _Steps:
-    return assign_range_in_steps(counts, wanted)
+) -> Steps[Names]:
+    return assign_range(counts, wanted)
 
 
 ASSIGNORS: dict[str, _Assign] = {UNIFORM: _uniform, RANGE: _range}
@@ -48,8 +47,8 @@ def assign(
     topics: Topics,
     topics_of: Callable[[ConsumerMember], frozenset[str]],
     targets: Mapping[str, Assignment],
-) -> Generator[None, None, dict[str, Assignment]]:
-    """The new target assignment of every member, in steps of about 0.1 ms.
+) -> Steps[dict[str, Assignment]]:
+    """Return the new target assignment of every member.
 
     `topics_of` returns the subscribed topics of a member; `targets` has the previous targets.
     """

@@ -5,24 +5,22 @@ from collections.abc import Callable
 from functools import partial
 
 from ottla.broker.coordination.ports import WallClock
+from ottla.broker.groups.consumer.cluster_topics import ClusterTopics
 from ottla.broker.groups.consumer.consumer_group import ConsumerGroup
 from ottla.broker.groups.consumer.draft import GroupDraft
 from ottla.broker.groups.consumer.member import ConsumerMember, MemberState
 from ottla.broker.groups.consumer.migration import Migration
-from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
 from ottla.broker.groups.events import GroupEvent, GroupEvents
 from ottla.broker.groups.log.group_writer import Drafting, GroupWriter
-from ottla.broker.groups.log.partitions import GroupPartitions
+from ottla.broker.groups.log.partition import GroupPartitions
 from ottla.broker.groups.member_timers import MemberTimers, TimerKind
 from ottla.broker.groups.settings import GroupSettings
-from ottla.broker.runtime.slices import SlicedJobs
 from ottla.broker.runtime.timer import DelayQueue
 from ottla.protocol.errors import ErrorCode, error_name
-from ottla.protocol.steps import Steps
+from ottla.protocol.steps import Steps, TurnQueue
 
 logger = logging.getLogger("ottla.groups")
 
-_MEMBERS_PER_STEP = 32  # up to 5 us each
 
 RETRY_MS = 500  # after a failed append, until the removal of an expired member is retried
 
@@ -46,11 +44,11 @@ class ConsumerSessions:
         partitions: GroupPartitions,
         writer: GroupWriter,
         timer: DelayQueue,
-        catalog: TopicCatalog,
+        catalog: ClusterTopics,
         migration: Migration,
         events: GroupEvents,
         clock: WallClock,
-        jobs: SlicedJobs,
+        jobs: TurnQueue,
     ) -> None:
         """`jobs` starts the timers of large groups."""
         self._settings = settings
@@ -72,8 +70,10 @@ class ConsumerSessions:
         reason: str,
         done: Callable[[int], None],
     ) -> Drafting:
-        """The change that removes a member, whose partitions go to the others. A group that has
-        only classic members afterwards may be downgraded."""
+        """Return the change that removes a member, whose partitions go to the others.
+
+        A group that has only classic members afterwards may be downgraded.
+        """
         logger.info(
             "[GroupId %s] Member %s is removed from the group: %s",
             group.group_id,
@@ -100,7 +100,7 @@ class ConsumerSessions:
     def on_member_removed(
         self, group_id: str, member: ConsumerMember, kind: str, reason: str
     ) -> None:
-        """Stops the timers of a removed member."""
+        """Stop the timers of a removed member."""
         self.timers.stop_all(group_id, member.member_id)
         self.record_event(group_id, kind, member, reason)
 
@@ -131,7 +131,9 @@ class ConsumerSessions:
             if error_code:
                 logger.warning(
                     "[GroupId %s] Failed to remove member %s: %s. Retrying",
-                    *(group_id, member_id, error_name(error_code)),
+                    group_id,
+                    member_id,
+                    error_name(error_code),
                     extra={"group": group_id},
                 )
                 retry_later()
@@ -145,14 +147,14 @@ class ConsumerSessions:
     # Timers.
 
     def start(self, group_id: str, member: ConsumerMember) -> None:
-        """Restarts the session of a member that sent a request."""
+        """Restart the session of a member that sent a request."""
         timeout_ms = self._settings.consumer_session_timeout_ms(group_id)
         if member.classic is not None:
             timeout_ms = member.classic.session_timeout_ms
         self._start(TimerKind.SESSION, group_id, member.member_id, timeout_ms)
 
     def watch(self, group_id: str, before: ConsumerMember, after: ConsumerMember) -> None:
-        """Starts the revocation timer when a member has partitions to revoke, else stops it."""
+        """Start the revocation timer when a member has partitions to revoke, else stop it."""
         if after.state is not MemberState.UNREVOKED_PARTITIONS:
             self.timers.stop(TimerKind.REVOCATION, group_id, after.member_id)
         elif after != before:
@@ -203,17 +205,18 @@ class ConsumerSessions:
             self._jobs.start(self.start_sessions(group))
 
     def start_sessions(self, group: ConsumerGroup) -> Steps[None]:
-        """Starts the timers of members that do not run. In a pause members may join and leave, and
-        a request starts those of its member."""
+        """Start the timers of members that have none running.
+
+        In a pause members may join and leave, and a request starts the timers of its member.
+        """
         group_id = group.group_id
-        for number, member_id in enumerate(list(group.members), 1):
+        for member_id in list(group.members):
             member = group.members.get(member_id)
             if member is not None:
                 self._start_unless_running(group_id, member)
-            if not number % _MEMBERS_PER_STEP:
-                yield
-                if group.is_dead or self._partitions.find(group_id) is not group:
-                    return
+            yield
+            if group.is_dead or self._partitions.find(group_id) is not group:
+                return
 
     def _start_unless_running(self, group_id: str, member: ConsumerMember) -> None:
         if not self.timers.is_running(TimerKind.SESSION, group_id, member.member_id):
@@ -231,11 +234,16 @@ class ConsumerSessions:
         self.timers.end(group.group_id)
 
     def record_event(self, group_id: str, kind: str, member: ConsumerMember, reason: str) -> None:
-        """Adds to the history that `ottla groups events` shows."""
+        """Add to the history that `ottla groups events` shows."""
         self._events.add(
             group_id,
             GroupEvent(
-                *(self._clock(), kind, member.epoch, member.member_id, member.client_id),
-                *(member.client_host, reason),
+                self._clock(),
+                kind,
+                member.epoch,
+                member.member_id,
+                member.client_id,
+                member.client_host,
+                reason,
             ),
         )

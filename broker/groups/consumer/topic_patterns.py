@@ -8,6 +8,7 @@ package of RE2, as for free-threaded Python, `ottla.broker.groups.patterns` matc
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -15,6 +16,7 @@ from ottla.broker.groups.consumer.checks import RejectedRequest
 from ottla.broker.groups.patterns.linear import LinearPattern
 from ottla.broker.groups.patterns.syntax import BadPattern
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.steps import Steps
 
 logger = logging.getLogger("ottla.groups")
 
@@ -40,7 +42,7 @@ class _Re2Pattern:
 
 @lru_cache(maxsize=256)  # each pattern takes some kilobytes
 def compile_pattern(text: str) -> Pattern:
-    """The compiled pattern; raises BadPattern."""
+    """Return the compiled pattern. Raises BadPattern."""
     try:
         import re2  # imported late: few groups have patterns
     except ImportError:
@@ -58,7 +60,7 @@ def compile_pattern(text: str) -> Pattern:
 
 
 def check_pattern(text: str) -> None:
-    """Raises RejectedRequest for an invalid regular expression."""
+    """Raise RejectedRequest for an invalid regular expression."""
     try:
         compile_pattern(text)
     except BadPattern as problem:
@@ -68,8 +70,8 @@ def check_pattern(text: str) -> None:
         ) from None
 
 
-def find_matching(text: str, names: list[str]) -> frozenset[str]:
-    """The names that the pattern matches as a whole; none when it is invalid."""
+def find_matching(text: str, names: Iterable[str]) -> Steps[frozenset[str]]:
+    """Return the names that the pattern matches as a whole; none if it is invalid."""
     try:
         match = compile_pattern(text).fullmatch
     except BadPattern as problem:
@@ -80,4 +82,9 @@ def find_matching(text: str, names: list[str]) -> frozenset[str]:
             problem,
         )
         return frozenset()
-    return frozenset(name for name in names if match(name))
+    matched = set()
+    for name in names:
+        if match(name):
+            matched.add(name)
+        yield
+    return frozenset(matched)

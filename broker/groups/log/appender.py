@@ -16,10 +16,9 @@ from ottla.broker.coordination.ports import (
     Defer,
 )
 from ottla.broker.groups.classic.group import Group
-from ottla.broker.groups.log.partition import GroupPartition
-from ottla.broker.groups.log.partitions import GroupPartitions
+from ottla.broker.groups.log.loader import replay_record
+from ottla.broker.groups.log.partition import GroupPartition, GroupPartitions
 from ottla.broker.groups.log.records import group_key, group_value
-from ottla.broker.groups.log.replay import replay_record
 from ottla.broker.groups.offsets import AFTER_ALL
 from ottla.broker.runtime.clock import Clock
 from ottla.protocol.errors import ErrorCode
@@ -164,7 +163,7 @@ class GroupAppender:
         while partition.index in self._gathered:
             self._append_batch_of(partition.index)
         self._append(
-            *(partition, records, on_result, producer_id, producer_epoch, base_sequence, guard)
+            partition, records, on_result, producer_id, producer_epoch, base_sequence, guard
         )
 
     def _append(
@@ -195,7 +194,7 @@ class GroupAppender:
         self._log.append(partition.index, batch, on_append, guard)
 
     def end_offset(self, partition: GroupPartition) -> int:
-        """The log end offset behind all that was to be appended until now."""
+        """Return the log end offset after all that was to be appended before."""
         while partition.index in self._gathered:
             self._append_batch_of(partition.index)
         return self._log.log_end_offset(partition.index)
@@ -203,7 +202,7 @@ class GroupAppender:
     def begin_verification(
         self, partition: GroupPartition, producer_id: int, producer_epoch: int
     ) -> Verification | None:
-        """The guard for a batch that would start a transaction; None when it needs none."""
+        """Return the guard for a batch that would start a transaction; None when it needs none."""
         return self._log.begin_verification(
             partition.index, producer_id, producer_epoch, self._clock.now_ms()
         )
@@ -211,22 +210,24 @@ class GroupAppender:
     def append_tombstones(
         self, partition: GroupPartition, keys: Sequence[bytes], on_result: Callable[[int], None]
     ) -> None:
-        """Appends tombstones in as many batches as needed, and replays those that are in the log: a
+        """Append tombstones in as many batches as needed, and replay those that are in the log: a
         part of them may fail, or be committed late.
 
         `on_result` runs once, when all batches have completed, with an error of a batch that is not
         in the log, or else one of `IN_LOG_ERRORS` or 0.
         """
-        run_at_once(self.append_tombstones_in_steps(partition, _batches_of(keys), on_result))
+        run_at_once(self.append_tombstone_batches(partition, _batches_of(keys), on_result))
 
-    def append_tombstones_in_steps(
+    def append_tombstone_batches(
         self,
         partition: GroupPartition,
         batches: Iterable[list[bytes]],
         on_result: Callable[[int], None],
     ) -> Steps[None]:
-        """As `append_tombstones`, one batch in a step; an empty one is left out. In a pause nothing
-        else may be stored with these keys."""
+        """As `append_tombstones`, with a pause after a batch; empty ones are left out.
+
+        In a pause nothing else may be stored with these keys.
+        """
         left = 1  # until the last batch is known
         result: int = ErrorCode.NONE
 
@@ -259,12 +260,14 @@ class GroupAppender:
     def store_group(
         self, group: Group, assignments: dict[str, bytes], on_result: Callable[[int], None]
     ) -> None:
-        """Appends the record of a classic group; the result is an error code for members."""
+        """Append the record of a classic group; the result is an error code for members."""
         partition = self._partitions.home_of(group.group_id)
         if partition is None:
             on_result(ErrorCode.NOT_COORDINATOR)
             return
-        records = [(group_key(group.group_id), group_value(group, assignments))]
+        # At once: the group must not change before its record is appended.
+        value = run_at_once(group_value(group, assignments))
+        records = [(group_key(group.group_id), value)]
         self.append(partition, records, lambda error, _: on_result(_group_error(error)))
 
 
@@ -293,7 +296,7 @@ def _group_error(error_code: int) -> int:
 
 
 def offset_error(error_code: int) -> int:
-    """Maps the error of an append to one for clients that commit offsets."""
+    """Map the error of an append to one for clients that commit offsets."""
     if error_code == ErrorCode.NETWORK_EXCEPTION:
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     if error_code in UNAVAILABLE_ERRORS:

@@ -1,7 +1,7 @@
 """Serializes the changes of a consumer group: one starts when the one before is committed.
 
 A change is computed from committed state only, so a group has one uncommitted change at most. Other
-requests for the group are queued, also while a change of a large group is computed in slices.
+requests for the group are queued, also in the pauses of computing a change of a large group.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ottla.broker.coordination.ports import (
     WallClock,
 )
 from ottla.broker.groups.log.appender import GroupAppender
-from ottla.broker.groups.log.partitions import GroupPartitions
-from ottla.broker.groups.log.replay import replay_record
+from ottla.broker.groups.log.loader import replay_record
+from ottla.broker.groups.log.partition import GroupPartitions
 from ottla.broker.groups.offsets import AFTER_ALL
-from ottla.broker.runtime.slices import STEPS_PER_SLICE, SlicedJobs
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.steps import Steps, Turn, TurnQueue
 
 if TYPE_CHECKING:
     from ottla.broker.groups.classic.group import Group
@@ -47,26 +47,24 @@ class Change(NamedTuple):
     """Gets an error code for members. The records have been replayed when it is 0, and also when
     they were appended but not replicated within the timeout."""
     decoded: Sequence[GroupRecord | None] = ()
-    """What the records decode to, in their order, where that is known: to decode them takes longer
-    than all the rest of a replay."""
+    """The decoded records, where known: decoding is the longest part of a replay."""
     converted: ConsumerGroup | None = None
-    """Of a change to or from the classic protocol, the consumer group after the replay of all that
-    is decoded: it is the state that a replay one by one comes to."""
+    """The consumer group after the replay of all decoded records, for a change to or from the
+    classic protocol. Replaying them one by one has the same result."""
     classic: Group | None = None
-    """Of a change to the classic protocol, what its record, the only one that is not decoded,
-    decodes to."""
+    """The classic group of the only record that is not decoded, for a change to that protocol."""
     then: Step | None = None
-    """What continues this part of a change that is too large for one batch, when it is committed:
-    before other requests of the group, and in place of `on_result`."""
+    """The next part of a change that is too large for one batch. It runs when this part is
+    committed, before other requests of the group, and instead of `on_result`."""
 
 
-Drafting = Generator[None, None, Change | None]
-"""Computes a change in steps of about 0.1 ms, between which only other groups may change."""
+Drafting = Steps[Change | None]
+"""Computes a change. In a pause only other groups may change."""
 
 Step = Callable[[int], Change | Drafting | None]
-"""Gets an error code when this broker no longer coordinates the group, else 0. Returns the change
-to append; None when there is none and the response has been sent. It is called again, with an
-error code, when this broker ceases to coordinate the group while the change is computed."""
+"""Gets 0, or an error code when this broker no longer coordinates the group. Returns the change to
+append, or None when there is nothing to append and the response has been sent. It is called again,
+with an error code, when this broker ceases to coordinate the group in a pause."""
 
 
 class GroupWriter:
@@ -78,11 +76,11 @@ class GroupWriter:
         appender: GroupAppender,
         clock: WallClock,
         on_append_timed_out: Callable[[str], None],
-        jobs: SlicedJobs,
+        jobs: TurnQueue,
     ) -> None:
         """`on_append_timed_out` is called with a group id after a change that was replayed although
         its append timed out: its requests got an error, and members of it may have no timers.
-        `jobs` continues what takes longer than a slice."""
+        `jobs` continues changes that take longer than a turn."""
         self._partitions = partitions
         self._appender = appender
         self._clock = clock
@@ -93,11 +91,11 @@ class GroupWriter:
         self._waiting: dict[str, deque[Step]] = {}
 
     def is_busy(self, group_id: str) -> bool:
-        """Whether a change of this group is being computed or appended."""
+        """Return whether a change of this group is being computed or appended."""
         return group_id in self._waiting
 
     def submit(self, group_id: str, step: Step) -> None:
-        """Runs the step after those queued before it; at once, if the group is not busy."""
+        """Run the step after those queued before it; at once, if the group is not busy."""
         waiting = self._waiting.get(group_id)
         if waiting is None:
             waiting = self._waiting[group_id] = deque((step,))
@@ -108,16 +106,14 @@ class GroupWriter:
             waiting.append(step)
 
     def _run(self, group_id: str, waiting: deque[Step]) -> None:
-        """Runs the queued steps: a slice at once, whatever other groups do."""
-        work = self._run_waiting(group_id, waiting)
-        for _ in range(STEPS_PER_SLICE):
-            try:
-                next(work)
-            except StopIteration:
+        """Run the queued steps: a turn at once, whatever other groups do."""
+        work, turn = self._run_waiting(group_id, waiting), Turn()
+        for _ in work:
+            if turn.is_over:
+                self._jobs.start(work)
                 return
-        self._jobs.start(work)
 
-    def _run_waiting(self, group_id: str, waiting: deque[Step]) -> Generator[None, None, None]:
+    def _run_waiting(self, group_id: str, waiting: deque[Step]) -> Steps[None]:
         while waiting:
             change = yield from self._change_of(group_id, waiting.popleft())
             if change is not None and not self._write(group_id, change, waiting):
@@ -157,7 +153,7 @@ class GroupWriter:
         )
 
     def _write(self, group_id: str, change: Change, waiting: deque[Step]) -> bool:
-        """Appends the records; true when the append has completed already."""
+        """Append the records; return whether the append has completed already."""
         group_partition = self._partitions.home_of(group_id)
         assert group_partition is not None, "checked before the step, without an await since"
         is_inside = True
@@ -202,7 +198,7 @@ class GroupWriter:
 
 
 def member_error(error_code: int) -> int:
-    """Maps the error of an append to one for members, after which they retry here, find the
+    """Map the error of an append to one for members, after which they retry here, find the
     coordinator again or fail."""
     if error_code in UNAVAILABLE_ERRORS or error_code == ErrorCode.REQUEST_TIMED_OUT:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -1,20 +1,25 @@
-"""The groups and committed offsets of one partition of `__consumer_offsets`.
+"""The partitions of `__consumer_offsets` led here: their groups and committed offsets.
 
 Only the replay of records changes committed offsets and consumer groups. The same methods replay a
-record when it is committed and when the partition is loaded. Classic groups are replaced by their
-record when they are loaded; see `groups.classic.group` for how they change afterwards.
+record when it is committed and when the partition is loaded. A loaded record replaces a classic
+group; see `groups.classic.group` for how it changes afterwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from ottla.broker.coordination.ports import WallClock
+from ottla.broker.coordination.coordinated_partitions import CoordinatedPartitions
+from ottla.broker.coordination.ports import CoordinatorLog, Defer, WallClock
 from ottla.broker.groups.classic.group import Group
 from ottla.broker.groups.log.loader import GroupLoader
 from ottla.broker.groups.offsets import CommittedOffset
-from ottla.protocol.topics import TopicPartition
+from ottla.broker.groups.settings import GroupSettings
+from ottla.broker.runtime.clock import Clock
+from ottla.broker.runtime.timer import DelayQueue
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.topics import GROUP_METADATA_TOPIC, TopicPartition
 
 if TYPE_CHECKING:
     from ottla.broker.groups.consumer.consumer_group import ConsumerGroup
@@ -69,7 +74,7 @@ class GroupPartition:
         self._clock = clock
 
     def replay_log(self, chunks: Iterator[memoryview]) -> Iterator[None]:
-        """Loads the log of the partition; yields often, so that the caller can pause."""
+        """Load the log of the partition; yield often."""
         return GroupLoader(self, self._clock).run(chunks)
 
     @property
@@ -99,7 +104,7 @@ class GroupPartition:
         at: int,
         producer_id: int | None = None,
     ) -> None:
-        """Replays a commit (or, with None, its tombstone) at log offset `at`.
+        """Replay a commit (or, with None, its tombstone) at log offset `at`.
 
         With a producer id it is part of the ongoing transaction of that producer.
         """
@@ -115,7 +120,7 @@ class GroupPartition:
             self.open_transaction(producer_id, group_id)
 
     def open_transaction(self, producer_id: int, group_id: str) -> OpenTransaction:
-        """The ongoing transaction of a producer, in which the group participates from now on."""
+        """Return the ongoing transaction of a producer; the group participates in it."""
         transaction = self.open_transactions.get(producer_id)
         if transaction is None:
             transaction = self.open_transactions[producer_id] = OpenTransaction()
@@ -131,7 +136,7 @@ class GroupPartition:
                 del self.open_transactions[producer_id]
 
     def replay_marker(self, producer_id: int, committed: bool) -> None:
-        """Replays the marker that ends the transaction of a producer."""
+        """Replay the marker that ends the transaction of a producer."""
         transaction = self.open_transactions.pop(producer_id, None)
         if transaction is None:
             return
@@ -142,7 +147,7 @@ class GroupPartition:
                 group.offsets.replay_marker(producer_id, committed)
 
     def replay_group(self, group_id: str, loaded: Group | None) -> None:
-        """Replays the record of a classic group; None is a tombstone.
+        """Replay the record of a classic group; None is a tombstone.
 
         Offsets have records of their own and are kept.
         """
@@ -159,7 +164,7 @@ class GroupPartition:
         self.groups[group_id] = loaded
 
     def replay_share_group(self, record: ShareRecord) -> None:
-        """Replays a record of a share group (KIP-932); the first one creates the group."""
+        """Replay a record of a share group (KIP-932); the first one creates the group."""
         assert self.share_groups is not None, "the caller has checked it"
         group = self.share_groups.get(record.group_id)
         if group is None:
@@ -173,7 +178,7 @@ class GroupPartition:
             del self.share_groups[record.group_id]
 
     def replay_consumer_group(self, record: GroupRecord) -> None:
-        """Replays a record of a consumer group (KIP-848); the first one creates the group."""
+        """Replay a record of a consumer group (KIP-848); the first one creates the group."""
         group_id = record.group_id
         known = self.groups.get(group_id)
         if known is None or known.kind != "consumer":
@@ -190,7 +195,7 @@ class GroupPartition:
             self._forget_consumer_group(known)
 
     def replay_converted(self, group: ConsumerGroup) -> None:
-        """Replays all records of a consumer group that was a classic one, or becomes one."""
+        """Replay all records of a consumer group that was a classic one, or becomes one."""
         known = self.groups.get(group.group_id)
         if known is not None:
             group.offsets = known.offsets
@@ -203,3 +208,72 @@ class GroupPartition:
         del self.groups[group.group_id]
         if group.offsets:
             self.find_or_create(group.group_id).offsets = group.offsets
+
+
+class GroupPartitions(CoordinatedPartitions[GroupPartition]):
+    """Finds groups, and the error code for those of other coordinators."""
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        log: CoordinatorLog,
+        timer: DelayQueue,
+        clock: Clock,
+        defer: Defer,
+        on_loaded: Callable[[GroupPartition], None],
+        on_unloaded: Callable[[GroupPartition], None],
+        *,
+        has_consumer_groups: bool = False,
+        has_share_groups: bool = False,
+    ) -> None:
+        self.has_consumer_groups = has_consumer_groups
+        self.has_share_groups = has_share_groups
+
+        def create(index: int, leader_epoch: int) -> GroupPartition:
+            partition = GroupPartition(
+                index, leader_epoch, clock.now_ms, has_consumer_groups=has_consumer_groups
+            )
+            if has_share_groups:
+                partition.share_groups = {}
+            return partition
+
+        super().__init__(
+            GROUP_METADATA_TOPIC,
+            settings.offsets_topic_num_partitions,
+            log,
+            timer,
+            clock,
+            defer,
+            create,
+            on_loaded,
+            on_unloaded,
+        )
+
+    def check(self, group_id: str | None, *, allow_empty: bool = False) -> int:
+        """Return the error code if this broker cannot serve the group now, else 0.
+
+        Offset and administrative requests accept the empty group id, which old consumers used.
+        """
+        if group_id is None or not (group_id or allow_empty):
+            return ErrorCode.INVALID_GROUP_ID
+        return self.status_of(group_id)
+
+    def look_up(
+        self, group_id: str | None, *, allow_empty: bool = False
+    ) -> tuple[int, AnyGroup | None]:
+        """Return the error code as `check` does, and the group if there is one."""
+        if group_id or (allow_empty and group_id is not None):
+            home = self.home_of(group_id)
+            if home is not None:
+                return ErrorCode.NONE, home.groups.get(group_id)
+        return self.check(group_id, allow_empty=allow_empty), None
+
+    def find(self, group_id: str) -> AnyGroup | None:
+        partition = self.home_of(group_id)
+        return None if partition is None else partition.groups.get(group_id)
+
+    def find_or_create(self, group_id: str) -> AnyGroup:
+        """Return the group, created if missing. `check` has returned 0 without a pause since."""
+        partition = self.home_of(group_id)
+        assert partition is not None, "the caller has checked it, without an await since"
+        return partition.find_or_create(group_id)

@@ -11,7 +11,7 @@ loads millions of them.
 
 import struct
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ottla.broker.groups.classic.group import Group, GroupState
 from ottla.broker.groups.classic.member import Member
@@ -24,7 +24,7 @@ from ottla.protocol.messages.stored.group_metadata import (
     MemberMetadata,
 )
 from ottla.protocol.messages.stored.offset_commit import OffsetCommitValue
-from ottla.protocol.steps import Steps, run_at_once
+from ottla.protocol.steps import Steps
 from ottla.protocol.topics import TopicPartition
 
 OFFSET_KEY_VERSION = 1
@@ -34,8 +34,6 @@ GROUP_KEY_VERSION = 2
 GROUP_VALUE_VERSION = 3
 MAX_GROUP_VALUE_VERSION = 4
 MAX_OFFSET_VALUE_VERSION = 4
-
-_MEMBERS_PER_STEP = 32  # 2 to 3 us each
 
 _SHORT = Struct(">h")
 _INT = Struct(">i")
@@ -62,7 +60,7 @@ class GroupKey(NamedTuple):
 
 
 def read_key(key: bytes) -> OffsetKey | GroupKey | None:
-    """The decoded key; None for versions of other protocols."""
+    """Return the decoded key; None for versions of other protocols."""
     try:
         version: int = _SHORT.unpack_from(key)[0]
         if version == GROUP_KEY_VERSION:
@@ -161,28 +159,16 @@ def group_key(group_id: str) -> bytes:
     return _SHORT.pack(GROUP_KEY_VERSION) + body
 
 
-def group_value(group: Group, assignments: dict[str, bytes]) -> bytes:
-    """The value of a group whose members have these assignments."""
-    members = [
-        _member_metadata(member, group.protocol_name, assignments)
-        for member in group.members.values()
-    ]
-    body: bytes = encoder(GroupMetadataValue, GROUP_VALUE_VERSION)(_group_metadata(group, members))
-    return _SHORT.pack(GROUP_VALUE_VERSION) + body
-
-
-def group_value_in_steps(group: Group, assignments: dict[str, bytes]) -> Steps[bytes]:
-    """As `group_value`. The group must not change meanwhile."""
+def group_value(group: Group, assignments: dict[str, bytes]) -> Steps[bytes]:
+    """Encode a group whose members have these assignments. It must not change in a pause."""
     members: list[MemberMetadata] = []
-    for number, member in enumerate(group.members.values(), 1):
+    for member in group.members.values():
         members.append(_member_metadata(member, group.protocol_name, assignments))
-        if not number % _MEMBERS_PER_STEP:
-            yield
+        yield
     pieces: list[bytes] = [_SHORT.pack(GROUP_VALUE_VERSION)]
     encode = sliced_encoder(GroupMetadataValue, GROUP_VALUE_VERSION)
-    for number, _ in enumerate(encode(_group_metadata(group, members), pieces, []), 1):
-        if not number % _MEMBERS_PER_STEP:
-            yield
+    for _ in encode(_group_metadata(group, members), pieces, []):
+        yield
     return b"".join(pieces)
 
 
@@ -212,29 +198,13 @@ def _member_metadata(
     )
 
 
-def read_group_value(group_id: str, data: bytes, now_ms: int) -> Group:
-    """The group of a record: Stable, or Empty when it has no members."""
+def read_group_value(group_id: str, data: bytes, now_ms: int) -> Steps[Group]:
+    """Decode a group: Stable, or Empty if it has no members. Raises UnreadableRecord."""
     try:
         version = _group_version(group_id, data)
-        value, _ = decoder(GroupMetadataValue, version)(data, 2)
-    except (struct.error, ProtocolError) as problem:
-        raise UnreadableRecord(f"group {group_id} cannot be read: {problem}") from None
-    return run_at_once(_group_of(group_id, value, version, now_ms))
-
-
-def read_group_value_in_steps(group_id: str, data: bytes, now_ms: int) -> Steps[Group]:
-    """As `read_group_value`."""
-    value: GroupMetadataValue | None = None
-    try:
-        version = _group_version(group_id, data)
-        decoding = sliced_decoder(GroupMetadataValue, version)(data, 2)
-        while value is None:
-            try:
-                next(decoding)
-            except StopIteration as end:
-                value, _ = end.value
-            else:
-                yield
+        # It yields counts of elements, which only bound requests of clients.
+        decoding: Any = sliced_decoder(GroupMetadataValue, version)(data, 2)
+        value, _ = yield from decoding
     except (struct.error, ProtocolError) as problem:
         raise UnreadableRecord(f"group {group_id} cannot be read: {problem}") from None
     return (yield from _group_of(group_id, value, version, now_ms))
@@ -254,9 +224,7 @@ def _group_of(group_id: str, value: GroupMetadataValue, version: int, now_ms: in
     group.protocol_name = value.protocol
     # Without the time of the last change, offsets expire after their commit.
     group.state_timestamp_ms = value.current_state_timestamp
-    for number, stored in enumerate(value.members, 1):
-        if not number % _MEMBERS_PER_STEP:
-            yield
+    for stored in value.members:
         member = Member(
             stored.member_id,
             stored.group_instance_id,
@@ -269,6 +237,7 @@ def _group_of(group_id: str, value: GroupMetadataValue, version: int, now_ms: in
             stored.assignment,
         )
         group.add(member, None)
+        yield
     group.leader_id = value.leader
     group.update_subscribed_topics()
     return group

@@ -31,7 +31,7 @@ _BEGIN = "begin"  # in place of the character before the first
 
 
 class _Step(NamedTuple):
-    """What is done at one place of the program: `ranges` consumes a character, an assertion checks
+    """One place of the program: `ranges` consumes a character, an assertion checks
     the place in the text, and the next step follows. Without them `targets` follow."""
 
     ranges: Ranges | None = None
@@ -72,7 +72,7 @@ class LinearPattern:
         self._depends_on_before = any(step.assertion for step in self._program)
 
     def fullmatch(self, text: str) -> bool:
-        """Whether the pattern matches the whole text."""
+        """Return whether the pattern matches the whole text."""
         places, before = frozenset((0,)), _BEGIN
         for each in text:
             places = self._after(places, before, each)
@@ -126,7 +126,7 @@ class LinearPattern:
         return len(self._program) - 1
 
     def _add(self, node: Node) -> None:
-        """Appends steps that match `node`; what follows is the step after the last of them."""
+        """Append steps that match `node`; the next step follows them."""
         if isinstance(node, Characters):
             self._emit(_Step(node.ranges))
         elif isinstance(node, Assertion):

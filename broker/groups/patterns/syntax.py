@@ -111,7 +111,7 @@ class Parser:
         self._names: set[str] = set()
 
     def parse(self) -> Node:
-        """The whole text; raises BadPattern."""
+        """Parse the whole text. Raises BadPattern."""
         if len(self._text) > MAX_LENGTH:
             raise BadPattern("pattern too large - compile failed")
         node = self._choice()
@@ -196,7 +196,7 @@ class Parser:
     # Groups.
 
     def _group(self) -> Node | None:
-        """A group, or None after flags that hold for the rest of the group around."""
+        """Return a group, or None after flags that hold for the rest of the group around."""
         flags_before = self._flags
         if self._next_is("(?"):
             named = _GROUP_NAME.match(self._text, self._position)
@@ -306,7 +306,7 @@ class Parser:
         return Characters(negated(found) if is_negated else found)
 
     def _bracket_item(self) -> Ranges:
-        """A range, a character or a class within brackets."""
+        """Return a range, a character or a class within brackets."""
         if self._next_is("[:") and (end := self._text.find(":]", self._position + 2)) >= 0:
             name = self._text[self._position + 2 : end]
             found = _POSIX_CLASSES.get(name.removeprefix("^"))

@@ -86,7 +86,7 @@ def is_of_share_group(key: bytes) -> bool:
 
 
 def read_share_record(key: bytes, value: bytes | None) -> ShareRecord:
-    """Raises UnreadableShareRecord."""
+    """Decode a record. Raises UnreadableShareRecord."""
     kind: int = _SHORT.unpack_from(key)[0]
     try:
         key_class, value_class = _CLASSES[kind]
@@ -142,7 +142,7 @@ def current_record(
 
 
 def state_partitions_record(group_id: str, topics: Topics, names: dict[bytes, str]) -> ShareRecord:
-    """The partitions whose state is initialized."""
+    """Return the partitions whose state is initialized."""
     rows = [
         state_partitions.TopicPartitionsInfo(topic_id, names.get(topic_id, ""), sorted(indexes))
         for topic_id, indexes in sorted(topics.items())

@@ -53,7 +53,7 @@ class ShareGroup:
         self.initialize_at_s = 0.0
 
     def is_settled(self, catalog_version: object) -> bool:
-        """Whether assignments and states of partitions are those of this version of the catalog.
+        """Return whether assignments and states are of this version of the catalog.
         Each change of members or subscriptions has a group epoch of its own."""
         if self.settled is None:
             return False

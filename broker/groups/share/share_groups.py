@@ -21,31 +21,29 @@ from ottla.broker.coordination.ports import IN_LOG_ERRORS
 from ottla.broker.groups.log.group_writer import member_error
 from ottla.broker.groups.member_timers import MemberTimers, TimerKind
 from ottla.broker.groups.share import records
-from ottla.broker.groups.share.assignor import assign
 from ottla.broker.groups.share.records import ShareRecord, Topics, tombstone_record
 from ottla.broker.groups.share.share_group import ShareGroup, ShareMember
 from ottla.broker.groups.share.state_partitions import StatePartitions
 from ottla.broker.runtime.keyed_locks import KeyedLocks
-from ottla.broker.runtime.slices import run_in_slices
 from ottla.broker.runtime.tasks import spawn
 from ottla.broker.share.persister import SharePartitionKey, ShareStatePersister, StateSummary
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.steps import Steps
+from ottla.protocol.steps import Steps, run_in_turns
 
 if TYPE_CHECKING:
-    from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
+    from ottla.broker.groups.consumer.cluster_topics import ClusterTopics
     from ottla.broker.groups.log.appender import GroupAppender
-    from ottla.broker.groups.log.partition import GroupPartition
-    from ottla.broker.groups.log.partitions import GroupPartitions
+    from ottla.broker.groups.log.partition import GroupPartition, GroupPartitions
     from ottla.broker.runtime.timer import DelayQueue
     from ottla.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+
+from collections.abc import Mapping
 
 logger = logging.getLogger("ottla.groups")
 
 LEAVE_EPOCH = -1
 ASSIGNOR = "simple"
 KIND = "share"
-_MEMBERS_PER_STEP = 32  # 4 us each
 
 
 class ShareGroupLimits(NamedTuple):
@@ -75,7 +73,7 @@ class ShareGroups:
         partitions: GroupPartitions,
         appender: GroupAppender,
         timer: DelayQueue,
-        catalog: TopicCatalog,
+        catalog: ClusterTopics,
         persister: ShareStatePersister,
         on_state_replaced: Callable[[str], None] = lambda group_id: None,
     ) -> None:
@@ -93,7 +91,7 @@ class ShareGroups:
         self.timers = MemberTimers(timer)
 
     def find(self, group_id: str) -> ShareGroup | None:
-        """The group, None when there is none. Raises KafkaError on another coordinator."""
+        """Return the group or None. Raises KafkaError on another coordinator."""
         return self._groups_of(group_id)[1].get(group_id)
 
     def all(self) -> list[ShareGroup]:
@@ -105,7 +103,7 @@ class ShareGroups:
         ]
 
     def listed(self, states: Iterable[str], types: Iterable[str]) -> list[ShareGroup]:
-        """The groups in one of the states and of one of the types (empty: all)."""
+        """Return the groups in one of the states and of one of the types (empty: all)."""
         wanted_states = {state.lower() for state in states}
         wanted_types = {kind.lower() for kind in types}
         if wanted_types and KIND not in wanted_types:
@@ -117,7 +115,7 @@ class ShareGroups:
         ]
 
     def has(self, group_id: str) -> bool:
-        """Whether there is a share group of this name on this coordinator."""
+        """Return whether there is a share group of this name on this coordinator."""
         partition = self._partitions.home_of(group_id)
         known = None if partition is None else partition.share_groups
         return known is not None and (group_id in known or group_id in self._new)
@@ -152,7 +150,7 @@ class ShareGroups:
             if is_changed or not group.is_settled(version):
                 names = topics | _subscribed(group)
                 await self._initialize(partition, group, names)
-                changes += await run_in_slices(
+                changes += await run_in_turns(
                     self._assigned(group, {member_id: topics}, is_changed)
                 )
                 if not changes and self._states.are_initialized(group, names):
@@ -191,7 +189,7 @@ class ShareGroups:
     def _check_member(
         self, group: ShareGroup, request: ShareGroupHeartbeatRequest
     ) -> frozenset[str]:
-        """The topics that the member subscribes to."""
+        """Return the topics that the member subscribes to."""
         member = group.members.get(request.member_id)
         if member is None:
             if request.member_epoch > 0:
@@ -208,7 +206,7 @@ class ShareGroups:
     def _assigned(
         self, group: ShareGroup, joining: dict[str, frozenset[str]], is_changed: bool
     ) -> Steps[list[ShareRecord]]:
-        """The records of a new target assignment, if it differs; `joining` are new or changed."""
+        """Return the records of a changed target assignment; `joining` are new or changed."""
         subscriptions = {each.member_id: each.topics for each in group.members.values()} | joining
         ids: dict[str, bytes] = {}
         partitions: Topics = {}
@@ -239,7 +237,7 @@ class ShareGroups:
         member_id: str,
         changes: list[ShareRecord],
     ) -> ShareMember:
-        """Stores the changes and what the member has now; returns the member."""
+        """Store the changes and the current assignment; return the member."""
         after = ShareGroup(group.group_id)
         after.target_epoch, after.targets = group.target_epoch, dict(group.targets)
         for record in changes:
@@ -265,7 +263,7 @@ class ShareGroups:
         rest.epoch, rest.initialized = group.epoch, group.initialized
         rest.members = {name: each for name, each in group.members.items() if name != member_id}
         rest.targets = {name: each for name, each in group.targets.items() if name != member_id}
-        changes += await run_in_slices(self._assigned(rest, {}, True))
+        changes += await run_in_turns(self._assigned(rest, {}, True))
         await self._store(partition, group_id, changes)
         self.timers.stop(TimerKind.SESSION, group_id, member_id)
 
@@ -281,7 +279,8 @@ class ShareGroups:
     def _expire(self, group_id: str, member_id: str) -> None:
         logger.info(
             "Member %s of share group %s: session expired, the member is removed",
-            *(member_id, group_id),
+            member_id,
+            group_id,
             extra={"group": group_id},
         )
         home = self._partitions.home_of(group_id)
@@ -300,7 +299,7 @@ class ShareGroups:
             self._watch_unwatched(group_id)  # retried, unless another broker coordinates it
 
     def _watch_unwatched(self, group_id: str) -> None:
-        """Starts the sessions of members of a group here that have none."""
+        """Start the sessions of the members of a group here that have none."""
         partition = self._partitions.home_of(group_id)
         group = None if partition is None else (partition.share_groups or {}).get(group_id)
         for member_id in () if group is None else group.members:
@@ -308,19 +307,17 @@ class ShareGroups:
                 self._watch(group_id, member_id)
 
     def start_sessions(self, partition: GroupPartition) -> Steps[None]:
-        """The sessions of all members start when this broker becomes their coordinator. A request
-        in a pause starts that of its member."""
-        left = _MEMBERS_PER_STEP
+        """Start the sessions of all members: this broker has become their coordinator.
+
+        A request in a pause starts the session of its member.
+        """
         for group in list((partition.share_groups or {}).values()):
             for member_id in list(group.members):
                 if member_id in group.members and not self._is_watched(group.group_id, member_id):
                     self._watch(group.group_id, member_id)
-                left -= 1
-                if left <= 0:
-                    left = _MEMBERS_PER_STEP
-                    yield
-                    if not self._partitions.is_active(partition):
-                        return
+                yield
+                if not self._partitions.is_active(partition):
+                    return
 
     def on_unloaded(self, partition: GroupPartition) -> None:
         """This broker no longer coordinates these groups; the caller cancels their timers."""
@@ -332,7 +329,7 @@ class ShareGroups:
     async def _initialize(
         self, partition: GroupPartition, group: ShareGroup, names: frozenset[str]
     ) -> None:
-        """Lets the share coordinator create the state of partitions that have none."""
+        """Let the share coordinator create the state of partitions that have none."""
         initialized = await self._states.initialize(group, names)
         if initialized != group.initialized:
             changes = [self._states.record(group.group_id, initialized)]
@@ -342,7 +339,7 @@ class ShareGroups:
 
     @staticmethod
     def _empty_group(partition: GroupPartition, group_id: str) -> ShareGroup:
-        """Raises KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        """Return the group. Raises KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
         group = (partition.share_groups or {}).get(group_id)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
@@ -351,7 +348,7 @@ class ShareGroups:
         return group
 
     async def delete(self, group_id: str) -> None:
-        """Deletes an empty group and the state of its share partitions. Raises KafkaError."""
+        """Delete an empty group and the state of its share partitions. Raises KafkaError."""
         async with self._locked(group_id) as partition:
             group = self._empty_group(partition, group_id)
             await self._states.delete(group_id, group.initialized)
@@ -361,11 +358,11 @@ class ShareGroups:
             await self._store(partition, group_id, changes)
 
     async def summary(self, key: SharePartitionKey) -> StateSummary:
-        """The stored start offset of a share partition and its epochs. Raises KafkaError."""
+        """Return the stored start offset of a share partition and its epochs. Raises KafkaError."""
         return await self._states.summary(key)
 
     async def reset(self, group_id: str, offsets: dict[bytes, dict[int, int]]) -> None:
-        """Sets the start offsets of an empty group, by topic id and partition; durable on return.
+        """Set the start offsets of an empty group, by topic id and partition; durable on return.
 
         Creates the group if there is none, as Kafka does. The state epoch rises, so that a leader
         with the former state cannot store it. Raises KafkaError: NON_EMPTY_GROUP, and
@@ -385,7 +382,7 @@ class ShareGroups:
                 await self._store(partition, group_id, changes)
 
     async def delete_offsets(self, group_id: str, topic_ids: Iterable[bytes]) -> None:
-        """Deletes the state of topics of an empty group, which has no offsets there any more.
+        """Delete the state of topics of an empty group, which has no offsets there any more.
 
         Durable on return. Raises KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
         """
@@ -447,7 +444,7 @@ class ShareGroups:
         return partition, partition.share_groups
 
     def _check_active(self, partition: GroupPartition) -> None:
-        """Raises NOT_COORDINATOR when the partition has been dropped during a wait, maybe to be
+        """Raise NOT_COORDINATOR when the partition has been dropped during a wait, maybe to be
         loaded again: another coordinator may have changed its groups."""
         if not self._partitions.is_active(partition):
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
@@ -455,7 +452,7 @@ class ShareGroups:
     async def _store(
         self, partition: GroupPartition, group_id: str, changes: Sequence[ShareRecord]
     ) -> None:
-        """Appends the records; replays them when they are committed, or in the log at least, as the
+        """Append the records; replay them when they are committed, or in the log at least, as the
         next coordinator does. Raises KafkaError."""
         self._check_active(partition)
         if group_id not in (partition.share_groups or {}):
@@ -484,7 +481,7 @@ def _subscribed(group: ShareGroup) -> frozenset[str]:
 
 
 def _check(request: ShareGroupHeartbeatRequest) -> None:
-    """Raises INVALID_REQUEST as Kafka does."""
+    """Raise INVALID_REQUEST as Kafka does."""
     reason = ""
     if not request.group_id:
         reason = "GroupId can't be empty."
@@ -498,3 +495,36 @@ def _check(request: ShareGroupHeartbeatRequest) -> None:
         reason = "SubscribedTopicNames must be set in first request."
     if reason:
         raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
+
+
+Assignment = dict[bytes, list[int]]
+
+
+def assign(
+    subscriptions: Mapping[str, frozenset[bytes]], partitions: Mapping[bytes, list[int]]
+) -> Steps[dict[str, Assignment]]:
+    """Return the partitions of each member, by topic id.
+
+    `subscriptions` has the topics of each member, `partitions` the partitions of each topic. Every
+    partition has a member, every member that can have one has a partition, and the members are
+    spread evenly, as in Kafka's `SimpleAssignor`. The result follows from the sorted names, so that
+    each coordinator computes the same.
+    """
+    result: dict[str, Assignment] = {member: {} for member in subscriptions}
+    offset = 0
+    for topic_id in sorted(partitions):
+        members = sorted(each for each, topics in subscriptions.items() if topic_id in topics)
+        indexes = sorted(partitions[topic_id])
+        if not members or not indexes:
+            continue
+        for position in range(max(len(members), len(indexes))):
+            member = members[(position + offset) % len(members)]
+            result[member].setdefault(topic_id, []).append(indexes[position % len(indexes)])
+            yield
+        # The next topic begins with another member.
+        offset += len(indexes)
+        yield  # all members were read
+    for member, topics in result.items():
+        result[member] = {topic_id: sorted(rows) for topic_id, rows in topics.items()}
+        yield
+    return result

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.broker.groups.share import records
 from ottla.broker.groups.share.records import ShareRecord, Topics
 from ottla.broker.groups.share.share_group import ShareGroup
-from ottla.broker.runtime.tasks import gather_in_slices
+from ottla.broker.runtime.tasks import gather_limited
 from ottla.broker.share.persister import (
     UNINITIALIZED_START_OFFSET,
     SharePartitionKey,
@@ -24,7 +24,7 @@ from ottla.broker.share.persister import (
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
+    from ottla.broker.groups.consumer.cluster_topics import ClusterTopics
 
 logger = logging.getLogger("ottla.groups")
 
@@ -37,7 +37,7 @@ _AT_ONCE = 64
 class StatePartitions:
     """Initializes, resets and deletes the state of share partitions."""
 
-    def __init__(self, persister: ShareStatePersister, catalog: TopicCatalog) -> None:
+    def __init__(self, persister: ShareStatePersister, catalog: ClusterTopics) -> None:
         self._persister = persister
         self._catalog = catalog
 
@@ -46,7 +46,7 @@ class StatePartitions:
         return records.state_partitions_record(group_id, initialized, names)
 
     def are_initialized(self, group: ShareGroup, names: Iterable[str]) -> bool:
-        """Whether all partitions of these topics have a state."""
+        """Return whether all partitions of these topics have a state."""
         topics = [topic for name in names if (topic := self._catalog.describe(name)) is not None]
         return all(
             len(group.initialized.get(topic.topic_id, ())) >= topic.partition_count
@@ -55,7 +55,7 @@ class StatePartitions:
         )
 
     async def initialize(self, group: ShareGroup, names: Iterable[str]) -> Topics:
-        """Lets the share coordinator create the state of partitions that have none.
+        """Let the share coordinator create the state of partitions that have none.
 
         Returns the partitions that have a state now. What fails is logged, a later heartbeat
         retries it: not before as much time has passed again as this took, because the heartbeats of
@@ -99,7 +99,7 @@ class StatePartitions:
 
         try:
             async with asyncio.timeout(INITIALIZE_TIMEOUT_S):
-                await gather_in_slices([initialize(key) for key in missing], _AT_ONCE)
+                await gather_limited([initialize(key) for key in missing], _AT_ONCE)
         except TimeoutError:
             problems.append("timeout")
         if problems:
@@ -115,7 +115,7 @@ class StatePartitions:
         return {topic_id: rows for topic_id, rows in initialized.items() if rows}
 
     async def reset(self, group: ShareGroup, offsets: dict[bytes, dict[int, int]]) -> Topics:
-        """Sets start offsets; returns the partitions that have a state now. Raises KafkaError."""
+        """Set start offsets; return the partitions that have a state now. Raises KafkaError."""
         initialized = {topic_id: list(rows) for topic_id, rows in group.initialized.items()}
 
         async def reset(key: SharePartitionKey, offset: int) -> None:
@@ -132,7 +132,7 @@ class StatePartitions:
         return initialized
 
     async def delete(self, group_id: str, topics: Topics) -> None:
-        """Deletes the state of these partitions. Raises KafkaError, and can be repeated then."""
+        """Delete the state of these partitions. Raises KafkaError, and can be repeated then."""
         await self._all(
             self._persister.delete(SharePartitionKey(group_id, topic_id, index))
             for topic_id, indexes in topics.items()
@@ -140,12 +140,12 @@ class StatePartitions:
         )
 
     async def summary(self, key: SharePartitionKey) -> StateSummary:
-        """The stored start offset of a share partition and its epochs. Raises KafkaError."""
+        """Return the stored start offset of a share partition and its epochs. Raises KafkaError."""
         return await self._persister.summary(key, -1)
 
     @staticmethod
     async def _all(calls: Iterable[Coroutine[Any, Any, None]]) -> None:
-        """Makes all calls, then raises the first error."""
+        """Make all calls, then raise the first error."""
         errors: list[KafkaError] = []
 
         async def run(call: Coroutine[Any, Any, None]) -> None:
@@ -154,6 +154,6 @@ class StatePartitions:
             except KafkaError as error:
                 errors.append(error)
 
-        await gather_in_slices([run(call) for call in calls], _AT_ONCE)
+        await gather_limited([run(call) for call in calls], _AT_ONCE)
         if errors:
             raise errors[0]

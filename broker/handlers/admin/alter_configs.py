@@ -12,7 +12,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.broker.config.definitions import Setting, split_list, topic_settings
 from ottla.broker.config.dynamic_rules import (
@@ -23,12 +23,15 @@ from ottla.broker.config.dynamic_rules import (
     check_open_listener,
 )
 from ottla.broker.config.errors import ConfigError
-from ottla.broker.config.group_config import check_group_config, group_settings
-from ottla.broker.config.listener_settings import find_broker_setting
-from ottla.broker.config.listeners import LISTENERS
-from ottla.broker.config.number_rules import CHANGING_NUMBERS
+from ottla.broker.config.listeners import LISTENERS, find_broker_setting
 from ottla.broker.config.policies import ConfigAlteration
-from ottla.broker.config.topic_config import InvalidTopicValue, validate_topic_config
+from ottla.broker.config.resource_rules import (
+    InvalidTopicValue,
+    check_group_config,
+    group_settings,
+    validate_topic_config,
+)
+from ottla.broker.config.rules import CHANGING_NUMBERS
 from ottla.broker.handlers.admin.describe_configs import (
     BROKER,
     BROKER_LOGGER,
@@ -37,15 +40,18 @@ from ottla.broker.handlers.admin.describe_configs import (
     TOPIC,
     check_broker_id,
 )
-from ottla.broker.metrics.telemetry.subscriptions import SETTINGS as CLIENT_METRICS_SETTINGS
-from ottla.broker.metrics.telemetry.subscriptions import parse_subscription
-from ottla.broker.requests.error_map import error_code, error_message
+from ottla.broker.metrics.telemetry.manager import SETTINGS as CLIENT_METRICS_SETTINGS
+from ottla.broker.metrics.telemetry.manager import parse_subscription
+from ottla.broker.requests.api_routes import ApiRoute
+from ottla.broker.requests.error_responses import error_code, error_message
 from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.requests.request_parts import RESOURCE, Items, weigh_configs
 from ottla.broker.security.audit.security_log import AUDIT_LOGGER
 from ottla.controller.tree import znodes
 from ottla.controller.tree.entity_configs import entity_path
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import alter_configs, incremental_alter_configs
+from ottla.protocol.registry import ApiKey
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
@@ -286,7 +292,7 @@ class ConfigAlterer:
             names = present_names
             if per_broker:
                 named = {name: wanted[name] for name in LISTENERS if name in wanted}
-                names = _listener_names(config.with_broker_settings(named))
+                names = _listener_names(config.with_dynamic(broker=named))
             for name in changed:
                 if name in wanted:
                     check_dynamic_setting(name, wanted[name], config, names, per_broker)
@@ -299,7 +305,7 @@ class ConfigAlterer:
                         check_open_listener(name, staying)
                     else:
                         check_deletion(name, staying, config.inter_broker_listener())
-                after = config.with_broker_settings(wanted)
+                after = config.with_dynamic(broker=wanted)
                 if not set(LISTENERS).isdisjoint(changed):
                     check_new_listeners(config, after)
                 self._validate_listeners(after, changed)
@@ -437,3 +443,41 @@ def _list_setting(kind: int, name: str, operation: int) -> Setting:
             f"Config value {verb} is not allowed for config key: {name}",
         )
     return setting
+
+
+def _alter_configs_errors(request: Any, response: Any, code: int, message: str | None) -> None:
+    for resource in request.resources:
+        response.responses.append(
+            alter_configs.AlterConfigsResourceResponse(
+                code, message, resource.resource_type, resource.resource_name
+            )
+        )
+
+
+def _incremental_alter_configs_errors(
+    request: Any, response: Any, code: int, message: str | None
+) -> None:
+    for resource in request.resources:
+        response.responses.append(
+            incremental_alter_configs.AlterConfigsResourceResponse(
+                code, message, resource.resource_type, resource.resource_name
+            )
+        )
+
+
+ROUTES = (
+    ApiRoute(
+        ApiKey.ALTER_CONFIGS,
+        ConfigAlterer.alter,
+        check="alter_configs",
+        errors=_alter_configs_errors,
+        items=(Items("resources", "responses", key=RESOURCE, weigh=weigh_configs),),
+    ),
+    ApiRoute(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ConfigAlterer.alter_incrementally,
+        check="alter_configs",
+        errors=_incremental_alter_configs_errors,
+        items=(Items("resources", "responses", key=RESOURCE, weigh=weigh_configs),),
+    ),
+)

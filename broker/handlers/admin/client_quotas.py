@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.quotas.client_quotas import (
     CONNECTION_CREATION_RATE,
@@ -21,9 +21,10 @@ from ottla.broker.quotas.client_quotas import (
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
 )
-from ottla.broker.requests.error_map import error_code, error_message
-from ottla.broker.requests.long_responses import respond_after_building
-from ottla.broker.requests.request_channel import Deferred, RequestContext
+from ottla.broker.requests.api_routes import ApiRoute
+from ottla.broker.requests.error_responses import error_code, error_message
+from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.requests.request_context import OnCluster
 from ottla.controller.tree import znodes
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.alter_client_quotas import (
@@ -41,13 +42,12 @@ from ottla.protocol.messages.describe_client_quotas import (
     EntryData,
     ValueData,
 )
+from ottla.protocol.registry import ApiKey
+from ottla.protocol.steps import run_in_turns
 
 if TYPE_CHECKING:
     from ottla.broker.config.dynamic_config import DynamicConfig, Properties
     from ottla.protocol.steps import Steps
-
-# An entity takes 5 us.
-_ENTITIES_PER_STEP = 16
 
 USER = "user"
 CLIENT_ID = "client-id"
@@ -78,7 +78,7 @@ class QuotaAdminHandlers:
 
     async def describe(
         self, context: RequestContext, request: DescribeClientQuotasRequest
-    ) -> DescribeClientQuotasResponse | Deferred:
+    ) -> DescribeClientQuotasResponse:
         wanted = _components(request.components)
         kinds = []
         if IP not in wanted:
@@ -88,7 +88,7 @@ class QuotaAdminHandlers:
         found: dict[str, Properties] = {}
         for kind in kinds:
             found.update(await self._dynamic_config.read_all(kind))
-        return await respond_after_building(context, _described(found, wanted, request.strict))
+        return await run_in_turns(_described(found, wanted, request.strict))
 
     # -- AlterClientQuotas ----------------------------------------------------------------------
 
@@ -168,9 +168,8 @@ def _described(
 ) -> Steps[DescribeClientQuotasResponse]:
     """The quotas of entities by path; users hold other settings, too."""
     entries = []
-    for number, (path, texts) in enumerate(found.items(), 1):
-        if number % _ENTITIES_PER_STEP == 0:
-            yield
+    for path, texts in found.items():
+        yield
         entity = _entity_of(path)
         keys = _IP_KEYS if IP in entity else _CLIENT_KEYS
         values = [ValueData(key, float(text)) for key, text in texts.items() if key in keys]
@@ -265,3 +264,36 @@ def _text(key: str, value: float) -> str:
     if abs(whole - value) > _EPSILON:
         raise _invalid_request(f"Configuration {key} must be a {kind} value")
     return str(whole)
+
+
+def _describe_client_quotas_errors(
+    request: Any, response: Any, code: int, message: str | None
+) -> None:
+    response.entries = None
+
+
+def _alter_client_quotas_errors(
+    request: Any, response: Any, code: int, message: str | None
+) -> None:
+    for entry in request.entries:
+        entity = [
+            AlterClientQuotasResponseEntityData(part.entity_type, part.entity_name)
+            for part in entry.entity
+        ]
+        response.entries.append(AlterClientQuotasResponseEntryData(code, message, entity))
+
+
+ROUTES = (
+    ApiRoute(
+        ApiKey.DESCRIBE_CLIENT_QUOTAS,
+        QuotaAdminHandlers.describe,
+        check=OnCluster("DESCRIBE_CONFIGS"),
+        errors=_describe_client_quotas_errors,
+    ),
+    ApiRoute(
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        QuotaAdminHandlers.alter,
+        check=OnCluster("ALTER_CONFIGS"),
+        errors=_alter_client_quotas_errors,
+    ),
+)

@@ -12,7 +12,9 @@ from itertools import islice
 from ottla.broker.metrics.telemetry.exported import MAX_POINTS, ExportedMetrics
 from ottla.broker.metrics.telemetry.manager import ClientMetricsManager
 from ottla.broker.metrics.telemetry.otlp import Point, read_points
+from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.requests.request_context import OnCluster
 from ottla.broker.runtime.tasks import WorkerPool
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.get_telemetry_subscriptions import (
@@ -27,6 +29,7 @@ from ottla.protocol.messages.list_client_metrics_resources import (
 from ottla.protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 from ottla.protocol.records.compression import decompress
 from ottla.protocol.records.errors import RecordsError
+from ottla.protocol.registry import ApiKey
 
 # zstd, lz4, gzip, snappy: in the order of preference of the broker.
 _CODECS = [4, 3, 1, 2]
@@ -113,3 +116,18 @@ def _client(context: RequestContext) -> dict[str, str]:
         "client_source_address": context.client_host,
         "client_source_port": str(context.client_port),
     }
+
+
+ROUTES = (
+    ApiRoute(
+        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
+        ClientMetricsHandlers.get_subscriptions,
+        check="unchecked",
+    ),
+    ApiRoute(ApiKey.PUSH_TELEMETRY, ClientMetricsHandlers.push, check="unchecked"),
+    ApiRoute(
+        ApiKey.LIST_CLIENT_METRICS_RESOURCES,
+        ClientMetricsHandlers.list_resources,
+        check=OnCluster("DESCRIBE_CONFIGS"),
+    ),
+)

@@ -10,16 +10,16 @@ group, what this broker has of it; for only the key `ottla.broker.events`, `ottl
 `ottla.broker.remote` of a broker with an HTTP port, its newest log lines, its state, or its topics
 in remote storage, as JSON.
 
-Each resource may be requested again and again, with hundreds of rows each time: they are built and
-encoded in slices.
+Each resource may be requested again and again, with hundreds of rows each time: building them
+pauses between rows.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.broker.config.definitions import (
     READ_ONLY,
@@ -30,17 +30,19 @@ from ottla.broker.config.definitions import (
     topic_settings,
 )
 from ottla.broker.config.documentation import broker_documentation, topic_documentation
-from ottla.broker.config.group_config import group_settings
-from ottla.broker.config.groups import rebalance_protocols
-from ottla.broker.config.listener_settings import (
+from ottla.broker.config.listeners import (
     PREFIX,
     base_name,
     find_broker_setting,
     is_broker_setting,
 )
-from ottla.broker.requests.error_map import error_code, error_message
-from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
-from ottla.controller.admin.topic_names import name_problem
+from ottla.broker.config.resource_rules import group_settings
+from ottla.broker.config.rules import rebalance_protocols
+from ottla.broker.requests.api_routes import ApiRoute
+from ottla.broker.requests.error_responses import error_code, error_message
+from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.requests.request_parts import Items, weigh_keys
+from ottla.controller.admin.topic_limits import name_problem
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -50,11 +52,16 @@ from ottla.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from ottla.protocol.registry import ApiKey
+from ottla.protocol.steps import run_in_turns
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
     from ottla.broker.config.broker_config import BrokerConfig
     from ottla.broker.config.dynamic_config import DynamicConfig
+    from ottla.protocol.steps import Steps
+
+T = TypeVar("T")
 
 # Resource types and sources as they are numbered on the wire.
 TOPIC = 2
@@ -93,12 +100,6 @@ _DOCUMENTATION = {TOPIC: topic_documentation, BROKER: broker_documentation}
 
 # Of a broker id, which is an integer of 32 bits.
 _MAX_DIGITS = 10
-
-# A row takes 10 to 20 us to build: those of a few topics, or of a broker, are built in one turn of
-# the loop.
-_ROWS_AT_ONCE = 256
-_OTHER_ROWS = 32  # of a topic, or the loggers
-_MAX_ROWS_ENCODED_AT_ONCE = 1000
 
 # Settings for one duration in several units; the first that is set has precedence.
 _SAME = (
@@ -149,33 +150,29 @@ class ConfigDescriber:
 
     async def handle(
         self, context: RequestContext, request: DescribeConfigsRequest
-    ) -> DescribeConfigsResponse | Deferred:
+    ) -> DescribeConfigsResponse:
         topics = self._metadata.snapshot.topics
         names = [each.resource_name for each in request.resources if each.resource_type == TOPIC]
         known = [name for name in names if name in topics]
         overrides = await self._dynamic_config.read_topics(known) if known else {}
+        return await run_in_turns(self._described(request, overrides))
+
+    def _described(
+        self, request: DescribeConfigsRequest, overrides: Mapping[str, Mapping[str, str]]
+    ) -> Steps[DescribeConfigsResponse]:
+        """Pauses between rows, which take 10 to 20 us: a setting that changes meanwhile is
+        described as it was or as it is."""
         response = DescribeConfigsResponse()
-        rows = built = 0
         for resource in request.resources:
-            if built >= _ROWS_AT_ONCE:
-                built = 0
-                await asyncio.sleep(0)
-            result = self._resource(resource, request, overrides)
-            response.results.append(result)
-            rows += len(result.configs)
-            # All settings are built, also if only some are requested.
-            built += _ROWS_AT_ONCE if resource.resource_type == BROKER else _OTHER_ROWS
-        if rows <= _MAX_ROWS_ENCODED_AT_ONCE:
-            return response
-        await context.respond_in_turns(response)
-        return DEFERRED
+            response.results.append((yield from self._resource(resource, request, overrides)))
+        return response
 
     def _resource(
         self,
         resource: DescribeConfigsResource,
         request: DescribeConfigsRequest,
         overrides: Mapping[str, Mapping[str, str]],
-    ) -> DescribeConfigsResult:
+    ) -> Steps[DescribeConfigsResult]:
         result = DescribeConfigsResult(
             resource_type=resource.resource_type, resource_name=resource.resource_name
         )
@@ -194,7 +191,9 @@ class ConfigDescriber:
                 (key,) = resource.configuration_keys
                 rows = self._text_of(resource.resource_name, key)
             else:
-                rows = self._rows(resource.resource_type, resource.resource_name, overrides)
+                rows = yield from self._rows(
+                    resource.resource_type, resource.resource_name, overrides
+                )
         except Exception as error:
             result.error_code = error_code(error)
             result.error_message = error_message(error)
@@ -208,11 +207,12 @@ class ConfigDescriber:
         if request.include_documentation and documentation is not None:
             for row in result.configs:
                 row.documentation = documentation(row.name)
+                yield
         return result
 
     def _rows(
         self, kind: int, name: str, overrides: Mapping[str, Mapping[str, str]]
-    ) -> list[DescribeConfigsResourceResult]:
+    ) -> Steps[list[DescribeConfigsResourceResult]]:
         """The settings of one resource; KafkaError when it does not exist. `overrides`: the
         settings of topics in the znode tree."""
         if kind == TOPIC:
@@ -221,17 +221,18 @@ class ConfigDescriber:
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
             if name not in overrides:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            return self.topic_rows(overrides[name])
+            return (yield from self.topic_rows(overrides[name]))
         if kind == BROKER:
             if not name:
-                return [self._cluster_row(each) for each in sorted(self._config.cluster_dynamic)]
+                names = sorted(self._config.cluster_dynamic)
+                return (yield from _rows_of(names, self._cluster_row))
             check_broker_id(name, self._broker_id, " or empty string")
-            return [self._broker_row(each) for each in self._broker_names()]
+            return (yield from _rows_of(self._broker_names(), self._broker_row))
         if kind == BROKER_LOGGER:
             if not name:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
             check_broker_id(name, self._broker_id, "")
-            return logger_rows()
+            return (yield from logger_rows())
         if kind == CLIENT_METRICS and self._config.ottla_metrics_address:
             return self._client_metrics_rows(name)
         if kind == GROUP and has_group_settings(self._config):
@@ -281,12 +282,15 @@ class ConfigDescriber:
 
     # -- topics ---------------------------------------------------------------------------------
 
-    def topic_rows(self, overrides: Mapping[str, str]) -> list[DescribeConfigsResourceResult]:
+    def topic_rows(
+        self, overrides: Mapping[str, str]
+    ) -> Steps[list[DescribeConfigsResourceResult]]:
         """All settings of a topic with these overrides."""
-        return [self._topic_row(setting, overrides) for setting in topic_settings().values()]
+        row = partial(self._topic_row, overrides)
+        return (yield from _rows_of(topic_settings().values(), row))
 
     def _topic_row(
-        self, setting: Setting, overrides: Mapping[str, str]
+        self, overrides: Mapping[str, str], setting: Setting
     ) -> DescribeConfigsResourceResult:
         name = setting.name
         synonyms: list[DescribeConfigsSynonym] = []
@@ -320,7 +324,7 @@ class ConfigDescriber:
 
     def _cluster_row(self, name: str) -> DescribeConfigsResourceResult:
         setting = find_broker_setting(name)
-        text = self._config.cluster_dynamic[name]
+        text = self._config.cluster_dynamic.get(name)  # None once it is removed, at a pause
         synonyms = [synonym for synonym in self._synonyms(name) if synonym.source == FROM_CLUSTER]
         return _without_type(_row(setting, text, synonyms, _is_read_only(setting, name), name))
 
@@ -366,7 +370,17 @@ def check_broker_id(name: str, broker_id: int, alternative: str) -> None:
         )
 
 
-def logger_rows() -> list[DescribeConfigsResourceResult]:
+def _rows_of(
+    items: Iterable[T], row: Callable[[T], DescribeConfigsResourceResult]
+) -> Steps[list[DescribeConfigsResourceResult]]:
+    rows = []
+    for item in items:
+        rows.append(row(item))
+        yield
+    return rows
+
+
+def logger_rows() -> Steps[list[DescribeConfigsResourceResult]]:
     """The loggers of this broker with their effective levels."""
     rows = []
     names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "ottla"]
@@ -378,6 +392,7 @@ def logger_rows() -> list[DescribeConfigsResourceResult]:
                 name, "WARN" if level == "WARNING" else level, config_source=FROM_LOGGER
             )
         )
+        yield
     return rows
 
 
@@ -419,3 +434,21 @@ def _row(
         config_type=_TYPES[setting.type],
         documentation=None,
     )
+
+
+def _error_rows(request: Any, response: Any, code: int, message: str | None) -> None:
+    for resource in request.resources:
+        response.results.append(
+            DescribeConfigsResult(code, message, resource.resource_type, resource.resource_name)
+        )
+
+
+ROUTES = (
+    ApiRoute(
+        ApiKey.DESCRIBE_CONFIGS,
+        ConfigDescriber.handle,
+        check="describe_configs",
+        errors=_error_rows,
+        items=(Items("resources", "results", weigh=weigh_keys),),
+    ),
+)

@@ -3,17 +3,18 @@
 AlterReplicaLogDirs starts to move replicas to other log directories of this broker; the response
 says whether a move has begun. DescribeLogDirs shows its progress (`is_future_key`) (KIP-113).
 
-Both may be about all replicas of a broker, and work in slices then.
+Both may be about all replicas of a broker: they pause between replicas.
 """
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.requests.error_map import error_code
-from ottla.broker.requests.long_responses import respond_when_built
-from ottla.broker.requests.request_channel import Deferred, RequestContext
+from ottla.broker.requests.api_routes import ApiRoute
+from ottla.broker.requests.error_responses import error_code
+from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.requests.request_context import OnCluster
+from ottla.broker.requests.request_parts import LARGE
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -28,6 +29,7 @@ from ottla.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from ottla.protocol.registry import ApiKey
 from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -35,10 +37,6 @@ if TYPE_CHECKING:
     from ottla.protocol.steps import Steps
     from ottla.storage.directories.log_manager import LogManager
     from ottla.storage.log.log import Log
-
-# A row takes 2 us, and the size of a segment, of which a log has many, a tenth of that.
-_SEGMENTS_PER_STEP = 256
-_SEGMENTS_LIKE_A_ROW = 4
 
 
 class LogDirsHandlers:
@@ -50,10 +48,7 @@ class LogDirsHandlers:
 
     def alter_replica_log_dirs(
         self, context: RequestContext, request: AlterReplicaLogDirsRequest
-    ) -> AlterReplicaLogDirsResponse | Coroutine[Any, Any, Deferred]:
-        return respond_when_built(context, self._alter(request))
-
-    def _alter(self, request: AlterReplicaLogDirsRequest) -> Steps[AlterReplicaLogDirsResponse]:
+    ) -> Steps[AlterReplicaLogDirsResponse]:
         # As in Kafka, the last directory of a partition that is there twice.
         paths: dict[TopicPartition, str] = {}
         for directory in request.dirs:
@@ -76,10 +71,7 @@ class LogDirsHandlers:
 
     def describe_log_dirs(
         self, context: RequestContext, request: DescribeLogDirsRequest
-    ) -> DescribeLogDirsResponse | Coroutine[Any, Any, Deferred]:
-        return respond_when_built(context, self._describe(request))
-
-    def _describe(self, request: DescribeLogDirsRequest) -> Steps[DescribeLogDirsResponse]:
+    ) -> Steps[DescribeLogDirsResponse]:
         requested = None
         if request.topics is not None:
             requested = {(t.topic, index) for t in request.topics for index in t.partitions}
@@ -98,15 +90,11 @@ class LogDirsHandlers:
         self, directory: str, requested: set[tuple[str, int]] | None
     ) -> Steps[list[DescribeLogDirsTopic]]:
         topics: dict[str, DescribeLogDirsTopic] = {}
-        read = 0
+        # A log that is deleted at a pause has its row all the same, as if it were deleted later.
         for log in self._log_manager.logs_in(directory):
-            if read >= _SEGMENTS_PER_STEP:
-                read = 0
-                yield
-            read += 1
+            yield
             if requested is not None and (log.topic, log.partition) not in requested:
                 continue
-            read += _SEGMENTS_LIKE_A_ROW + len(log.segments)
             topic = topics.get(log.topic)
             if topic is None:
                 topic = topics[log.topic] = DescribeLogDirsTopic(log.topic)
@@ -114,7 +102,7 @@ class LogDirsHandlers:
             is_future = log is not current
             topic.partitions.append(
                 DescribeLogDirsPartition(
-                    log.partition, log.size_in_bytes, _offset_lag(log, current), is_future
+                    log.partition, log.local.size_in_bytes, _offset_lag(log, current), is_future
                 )
             )
         return list(topics.values())
@@ -135,3 +123,27 @@ def _offset_lag(log: Log, current: Log | None) -> int:
     if current is not None and log is not current:
         return current.log_end_offset - log.log_end_offset
     return max(log.high_watermark - log.log_end_offset, 0)
+
+
+def _error_rows(request: Any, response: Any, code: int, message: str | None) -> None:
+    for directory in request.dirs:
+        for topic in directory.topics:
+            rows = [AlterReplicaLogDirPartitionResult(index, code) for index in topic.partitions]
+            response.results.append(AlterReplicaLogDirTopicResult(topic.name, rows))
+
+
+ROUTES = (
+    ApiRoute(
+        ApiKey.ALTER_REPLICA_LOG_DIRS,
+        LogDirsHandlers.alter_replica_log_dirs,
+        check=OnCluster("ALTER"),
+        errors=_error_rows,
+        limits=LARGE,
+    ),
+    ApiRoute(
+        ApiKey.DESCRIBE_LOG_DIRS,
+        LogDirsHandlers.describe_log_dirs,
+        check=OnCluster("DESCRIBE"),
+        limits=LARGE,
+    ),
+)

@@ -15,12 +15,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ottla.broker.config.topic_config import validate_topic_config
+from ottla.broker.config.resource_rules import validate_topic_config
 from ottla.broker.handlers.common.mutation_quota import RequestMutationQuota
-from ottla.broker.requests.error_map import error_code, error_message
+from ottla.broker.requests.api_routes import ApiRoute
+from ottla.broker.requests.error_responses import error_code, error_message
 from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.requests.request_parts import NAME, Items, itself, weigh_assignments, weigh_topic
 from ottla.controller.admin.topic_admin import Charge, CreatedTopic, NewPartitions, NewTopic
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.create_partitions import (
@@ -40,6 +43,8 @@ from ottla.protocol.messages.delete_topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
+from ottla.protocol.registry import ApiKey
+from ottla.protocol.steps import run_in_turns
 from ottla.protocol.uuids import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -48,6 +53,7 @@ if TYPE_CHECKING:
     from ottla.broker.handlers.admin.describe_configs import ConfigDescriber
     from ottla.broker.quotas.client_quotas import MutationQuota
     from ottla.controller.errors import ApiError
+    from ottla.protocol.steps import Steps
 
 # The log of a KRaft quorum; a topic of this name cannot be created in either mode.
 _CLUSTER_METADATA_TOPIC = "__cluster_metadata"
@@ -129,7 +135,7 @@ class TopicAdminHandlers:
                 continue
             result.topic_id = outcome.topic_id
             if context.header.api_version >= 5:
-                self._describe(result, outcome, valid[outcome.name])
+                await run_in_turns(self._describe(result, outcome, valid[outcome.name]))
         return response
 
     def _validated(
@@ -162,7 +168,7 @@ class TopicAdminHandlers:
 
     def _describe(
         self, result: CreatableTopicResult, outcome: CreatedTopic, topic: CreatableTopic
-    ) -> None:
+    ) -> Steps[None]:
         overrides = {row.name: row.value for row in topic.configs if row.value is not None}
         result.num_partitions = outcome.num_partitions
         result.replication_factor = outcome.replication_factor
@@ -170,7 +176,7 @@ class TopicAdminHandlers:
             CreatableTopicConfigs(
                 row.name, row.value, row.read_only, row.config_source, row.is_sensitive
             )
-            for row in self._describer.topic_rows(overrides)
+            for row in (yield from self._describer.topic_rows(overrides))
         ]
 
     # -- CreatePartitions -----------------------------------------------------------------------
@@ -293,3 +299,50 @@ def _fail(result: CreatableTopicResult, error: KafkaError) -> None:
 def _fail_all(results: Iterable[CreatableTopicResult], error: KafkaError) -> None:
     for result in results:
         _fail(result, error)
+
+
+def _create_topics_errors(request: Any, response: Any, code: int, message: str | None) -> None:
+    for topic in request.topics:
+        response.topics.append(
+            CreatableTopicResult(topic.name, error_code=code, error_message=message)
+        )
+
+
+def _delete_topics_errors(request: Any, response: Any, code: int, message: str | None) -> None:
+    for name in request.topic_names:
+        response.responses.append(DeletableTopicResult(name, error_code=code))
+    for topic in request.topics:
+        response.responses.append(DeletableTopicResult(topic.name, topic.topic_id, code, message))
+
+
+def _create_partitions_errors(request: Any, response: Any, code: int, message: str | None) -> None:
+    for topic in request.topics:
+        response.results.append(CreatePartitionsTopicResult(topic.name, code, message))
+
+
+ROUTES = (
+    ApiRoute(
+        ApiKey.CREATE_TOPICS,
+        TopicAdminHandlers.create_topics,
+        check="create_topics",
+        errors=_create_topics_errors,
+        items=(Items("topics", "topics", key=NAME, weigh=weigh_topic),),
+    ),
+    ApiRoute(
+        ApiKey.DELETE_TOPICS,
+        TopicAdminHandlers.delete_topics,
+        check="delete_topics",
+        errors=_delete_topics_errors,
+        items=(
+            Items("topic_names", "responses", key=itself),
+            Items("topics", "responses", key=attrgetter("name", "topic_id")),
+        ),
+    ),
+    ApiRoute(
+        ApiKey.CREATE_PARTITIONS,
+        TopicAdminHandlers.create_partitions,
+        check="create_partitions",
+        errors=_create_partitions_errors,
+        items=(Items("topics", "results", key=NAME, weigh=weigh_assignments),),
+    ),
+)

@@ -6,11 +6,13 @@ Sent to the active controller; any other broker responds with NOT_CONTROLLER.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ottla.broker.requests.error_map import error_message
-from ottla.broker.requests.long_responses import respond_after_building
-from ottla.broker.requests.request_channel import Deferred, RequestContext
+from ottla.broker.requests.api_routes import ApiRoute
+from ottla.broker.requests.error_responses import error_message
+from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.requests.request_context import OnCluster
+from ottla.broker.requests.request_parts import LARGE
 from ottla.controller.errors import ApiError
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.elect_leaders import (
@@ -19,14 +21,12 @@ from ottla.protocol.messages.elect_leaders import (
     PartitionResult,
     ReplicaElectionResult,
 )
+from ottla.protocol.registry import ApiKey
+from ottla.protocol.steps import Steps, run_in_turns
 from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.controller.controller import Controller
-    from ottla.protocol.steps import Steps
-
-# A row takes 1 us.
-_ROWS_PER_STEP = 64
 
 _PREFERRED = 0
 _UNCLEAN = 1
@@ -40,7 +40,7 @@ class ElectLeadersHandler:
 
     async def handle(
         self, context: RequestContext, request: ElectLeadersRequest
-    ) -> ElectLeadersResponse | Deferred:
+    ) -> ElectLeadersResponse:
         topics = request.topic_partitions
         partitions = None
         if topics is not None:
@@ -48,9 +48,7 @@ class ElectLeadersHandler:
         # Version 0 has no election type: it knows preferred elections only.
         election_type = _PREFERRED if context.header.api_version == 0 else request.election_type
         if election_type not in (_PREFERRED, _UNCLEAN):
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"There is no election type {election_type}."
-            )
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {election_type}.")
         top_level_code = 0
         try:
             rows = await self._controller.elect_leaders(
@@ -61,17 +59,33 @@ class ElectLeadersHandler:
                 top_level_code = error.code
             failed = ApiError(error.code, error_message(error))
             rows = dict.fromkeys(partitions or (), failed)
-        return await respond_after_building(context, _response(top_level_code, rows))
+        return await run_in_turns(_response(top_level_code, rows))
 
 
 def _response(code: int, rows: Mapping[TopicPartition, ApiError]) -> Steps[ElectLeadersResponse]:
     results: list[ReplicaElectionResult] = []
-    for number, (partition, row) in enumerate(rows.items(), 1):
-        if number % _ROWS_PER_STEP == 0:
-            yield
+    for partition, row in rows.items():
+        yield
         if not results or results[-1].topic != partition.topic:
             results.append(ReplicaElectionResult(partition.topic))
         results[-1].partition_result.append(
             PartitionResult(partition.partition, row.code, row.message)
         )
     return ElectLeadersResponse(error_code=code, replica_election_results=results)
+
+
+def _error_rows(request: Any, response: Any, code: int, message: str | None) -> None:
+    for topic in request.topic_partitions or ():
+        rows = [PartitionResult(index, code, message) for index in topic.partitions]
+        response.replica_election_results.append(ReplicaElectionResult(topic.topic, rows))
+
+
+ROUTES = (
+    ApiRoute(
+        ApiKey.ELECT_LEADERS,
+        ElectLeadersHandler.handle,
+        check=OnCluster("ALTER"),
+        errors=_error_rows,
+        limits=LARGE,
+    ),
+)

@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
+from ottla.protocol.registry import ApiKey
 
 if TYPE_CHECKING:
     from ottla.protocol.message import Message
@@ -27,3 +29,6 @@ def handle_envelope(context: RequestContext, request: Message) -> Deferred:
     )
     context.close("an Envelope request is not supported in ZooKeeper mode")
     return DEFERRED
+
+
+ROUTES = (ApiRoute(ApiKey.ENVELOPE, handle_envelope, check="unchecked"),)

@@ -6,20 +6,20 @@ Sent to the active controller; any other broker responds with NOT_CONTROLLER.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ottla.broker.requests.long_responses import respond_after_building
-from ottla.broker.requests.request_channel import Deferred, RequestContext
+from ottla.broker.requests.api_routes import ApiRoute
+from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.requests.request_context import OnCluster
+from ottla.broker.requests.request_parts import LARGE
 from ottla.protocol.messages import alter_partition_reassignments, list_partition_reassignments
+from ottla.protocol.registry import ApiKey
+from ottla.protocol.steps import Steps, run_in_turns
 from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.controller.controller import Controller
     from ottla.controller.model import ReplicaAssignment
-    from ottla.protocol.steps import Steps
-
-# A row takes 2 us.
-_ROWS_PER_STEP = 64
 
 
 class PartitionReassignmentHandlers:
@@ -57,7 +57,7 @@ class PartitionReassignmentHandlers:
         self,
         context: RequestContext,
         request: list_partition_reassignments.ListPartitionReassignmentsRequest,
-    ) -> list_partition_reassignments.ListPartitionReassignmentsResponse | Deferred:
+    ) -> list_partition_reassignments.ListPartitionReassignmentsResponse:
         requested = None
         if request.topics is not None:
             requested = [
@@ -66,7 +66,7 @@ class PartitionReassignmentHandlers:
                 for index in topic.partition_indexes
             ]
         found = await self._controller.list_partition_reassignments(requested)
-        return await respond_after_building(context, _listed(found))
+        return await run_in_turns(_listed(found))
 
 
 def _listed(
@@ -74,9 +74,8 @@ def _listed(
 ) -> Steps[list_partition_reassignments.ListPartitionReassignmentsResponse]:
     module = list_partition_reassignments
     topics: dict[str, list_partition_reassignments.OngoingTopicReassignment] = {}
-    for number, (partition, assignment) in enumerate(found.items(), 1):
-        if number % _ROWS_PER_STEP == 0:
-            yield
+    for partition, assignment in found.items():
+        yield
         topic = topics.get(partition.topic)
         if topic is None:
             topic = topics[partition.topic] = module.OngoingTopicReassignment(partition.topic, [])
@@ -97,3 +96,33 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicParti
     for partition in partitions:
         topics.setdefault(partition.topic, []).append(partition)
     return topics
+
+
+def _error_rows(request: Any, response: Any, code: int, message: str | None) -> None:
+    for topic in request.topics:
+        rows = [
+            alter_partition_reassignments.ReassignablePartitionResponse(
+                requested.partition_index, code, message
+            )
+            for requested in topic.partitions
+        ]
+        response.responses.append(
+            alter_partition_reassignments.ReassignableTopicResponse(topic.name, rows)
+        )
+
+
+ROUTES = (
+    ApiRoute(
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        PartitionReassignmentHandlers.alter,
+        check=OnCluster("ALTER"),
+        errors=_error_rows,
+        limits=LARGE,
+    ),
+    ApiRoute(
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        PartitionReassignmentHandlers.list_ongoing,
+        check=OnCluster("DESCRIBE"),
+        limits=LARGE,
+    ),
+)

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.broker.cluster.broker_epoch import UNKNOWN_BROKER_EPOCH, BrokerEpoch
 from ottla.broker.cluster.metadata_cache import LEADER_DURING_DELETE
-from ottla.broker.requests.refused_requests import (
+from ottla.broker.requests.api_routes import ApiRoute
+from ottla.broker.requests.error_responses import (
     leader_and_isr_refused,
     stop_replica_refused,
 )
 from ottla.broker.requests.request_channel import RequestContext
-from ottla.broker.runtime.slices import run_in_slices
+from ottla.broker.requests.request_context import OnCluster
+from ottla.broker.requests.request_parts import CONTROL
 from ottla.controller.tree.store import StoreError
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Message
@@ -31,7 +33,8 @@ from ottla.protocol.messages.update_metadata import (
     UpdateMetadataResponse,
     UpdateMetadataTopicState,
 )
-from ottla.protocol.steps import run_at_once
+from ottla.protocol.registry import ApiKey
+from ottla.protocol.steps import Steps, TurnQueue, run_in_turns
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache, TopicMetadata
@@ -48,16 +51,40 @@ logger = logging.getLogger("ottla.broker")
 _READ_ATTEMPTS = 100
 _READ_BACKOFF_SECONDS = 0.1
 
-# As long again, for the check for stray logs. A broker epoch that is no registration of this broker
+# As long again, for the check for stray logs. A broker epoch of no registration of this broker
 # would wait for ever; Kafka handles such a request at once.
 _STRAY_CHECK_SECONDS = 10.0
 
-# To apply a partition takes 2 us, so these take 4 ms at once.
-_MAX_PARTITIONS_AT_ONCE = 2000
+
+class _Update:
+    """The outcome of a change of the metadata cache that may still be queued."""
+
+    __slots__ = ("_waiter", "outcome")
+
+    def __init__(self) -> None:
+        self.outcome: UpdateMetadataResponse | Exception | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    def run(self, steps: Steps[UpdateMetadataResponse]) -> Steps[None]:
+        try:
+            self.outcome = yield from steps
+        except Exception as error:
+            self.outcome = error
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def response(self) -> UpdateMetadataResponse:
+        if self.outcome is None:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        assert self.outcome is not None
+        return self.outcome
 
 
 class ReplicaControl:
-    """Handles the requests of the controller; implements the controller's ``LocalChannel``."""
+    """Handles the requests of the controller; implements the controller's `LocalChannel`."""
 
     def __init__(
         self,
@@ -83,11 +110,12 @@ class ReplicaControl:
         self._applier = applier
         self._metadata = metadata
         self._dynamic_config = dynamic_config
-        # Held while metadata are updated in slices: each update begins with the one before.
-        self._updating = asyncio.Lock()
+        # One after the other, in the order in which they came: each begins with the one before.
+        # Bounded by the requests of controllers, which send the next one after the response.
+        self._updates = TurnQueue(_in_next_iteration)
 
     def handle(self, request: Message, version: int) -> Message | Awaitable[Message]:
-        """Handles a request of the controller in this process."""
+        """Handle a request of the controller in this process."""
         if isinstance(request, LeaderAndIsrRequest):
             return self.leader_and_isr(request, version)
         if isinstance(request, UpdateMetadataRequest):
@@ -120,7 +148,7 @@ class ReplicaControl:
     async def leader_and_isr(
         self, request: LeaderAndIsrRequest, version: int
     ) -> LeaderAndIsrResponse:
-        """Makes replicas leader or follower, after the settings of the topics of new logs have
+        """Make replicas leader or follower, after the settings of the topics of new logs have
         been read."""
         if self._is_stale(request.broker_epoch):
             return leader_and_isr_refused(request, version, ErrorCode.STALE_BROKER_EPOCH)
@@ -148,11 +176,13 @@ class ReplicaControl:
             logger.warning(
                 "Handling a LeaderAndIsr request for broker epoch %d without the check for stray "
                 "logs: no registration with this epoch was checked in %d s, the last one is %d",
-                *(broker_epoch, _STRAY_CHECK_SECONDS, self._broker_epoch.value),
+                broker_epoch,
+                _STRAY_CHECK_SECONDS,
+                self._broker_epoch.value,
             )
 
     async def _prepare(self, request: LeaderAndIsrRequest) -> None:
-        """Retries while ZooKeeper is away: a controller of Kafka does not send a request again
+        """Retry while ZooKeeper is away: a controller of Kafka does not send a request again
         that was responded to with an error, and the partitions would stay without a leader."""
         for attempt in range(_READ_ATTEMPTS):
             try:
@@ -189,59 +219,64 @@ class ReplicaControl:
     def update_metadata(
         self, request: UpdateMetadataRequest
     ) -> UpdateMetadataResponse | Coroutine[Any, Any, UpdateMetadataResponse]:
-        """Updates the metadata cache: in slices, if the request has very many partitions."""
-        if self._updating.locked() or _has_many_partitions(request):
-            return self._update_in_slices(request)
+        """Update the metadata cache, after the updates that came before.
+
+        The update ends even if the caller is cancelled, as that of a controller in this process is
+        when it resigns: the next controller does not say again what was deleted.
+        """
+        return self._start(self._update(request))
+
+    def _start(
+        self, steps: Steps[UpdateMetadataResponse]
+    ) -> UpdateMetadataResponse | Coroutine[Any, Any, UpdateMetadataResponse]:
+        update = _Update()
+        self._updates.start(update.run(steps))
+        if isinstance(update.outcome, UpdateMetadataResponse):
+            return update.outcome
+        return update.response()
+
+    def _update(self, request: UpdateMetadataRequest) -> Steps[UpdateMetadataResponse]:
+        """Checked when its turn comes: the controller may have been replaced meanwhile."""
         refused = self._refuse_update(request)
         if refused is not None:
             return refused
-        deleted = self._metadata.update(request)
-        run_at_once(self._applier.step_down_where_replaced(request))
-        self._on_metadata(deleted)
-        return UpdateMetadataResponse()
-
-    async def _update_in_slices(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
-        """One after the other, in the order in which they came. A controller that was replaced
-        while its request waited is refused."""
-        async with self._updating:
-            refused = self._refuse_update(request)
-            if refused is not None:
-                return refused
-            deleted = await run_in_slices(self._metadata.update_in_steps(request))
-            try:
-                await run_in_slices(self._applier.step_down_where_replaced(request))
-            finally:
-                # Also if the controller of this process resigns meanwhile, which cancels this: the
-                # next one does not say again what was deleted.
-                self._on_metadata(deleted)
+        deleted = yield from self._metadata.publish(request)
+        try:
+            yield from self._applier.step_down_where_replaced(request)
+        finally:
+            self._on_metadata(deleted)
         return UpdateMetadataResponse()
 
     async def forget_topics(self, topics: dict[str, TopicMetadata]) -> None:
-        """Takes topics out of the metadata that do not exist any more, as if the controller had
-        said so. One that was created again meanwhile stays."""
-        async with self._updating:
-            snapshot = self._metadata.snapshot
-            states = [
-                UpdateMetadataTopicState(
-                    name,
-                    topic.topic_id,
-                    [
-                        UpdateMetadataPartitionState(
-                            partition_index=index, leader=LEADER_DURING_DELETE
-                        )
-                        for index in snapshot.topics[name].partitions
-                    ],
-                )
-                for name, topic in topics.items()
-                if snapshot.topic_id(name) == topic.topic_id and name in snapshot.topics
-            ]
-            request = UpdateMetadataRequest(
-                controller_id=snapshot.controller_id,
-                controller_epoch=snapshot.controller_epoch,
-                topic_states=states,
+        """Remove topics from the metadata that no longer exist, as if the controller had said so.
+
+        A topic that was created again meanwhile stays.
+        """
+        started = self._start(self._forget(topics))
+        if isinstance(started, Coroutine):
+            await started
+
+    def _forget(self, topics: dict[str, TopicMetadata]) -> Steps[UpdateMetadataResponse]:
+        snapshot = self._metadata.snapshot
+        states = [
+            UpdateMetadataTopicState(
+                name,
+                topic.topic_id,
+                [
+                    UpdateMetadataPartitionState(partition_index=index, leader=LEADER_DURING_DELETE)
+                    for index in snapshot.topics[name].partitions
+                ],
             )
-            steps = self._metadata.update_in_steps(request, keep_brokers=True)
-            self._on_metadata(await run_in_slices(steps))
+            for name, topic in topics.items()
+            if snapshot.topic_id(name) == topic.topic_id and name in snapshot.topics
+        ]
+        request = UpdateMetadataRequest(
+            controller_id=snapshot.controller_id,
+            controller_epoch=snapshot.controller_epoch,
+            topic_states=states,
+        )
+        self._on_metadata((yield from self._metadata.publish(request, keep_brokers=True)))
+        return UpdateMetadataResponse()
 
     def _refuse_update(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse | None:
         """The response to a request with a stale epoch; else notes the controller's epoch."""
@@ -253,10 +288,15 @@ class ReplicaControl:
         return None
 
     async def stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
-        """Stops and deletes replicas; other tasks run after some partitions."""
+        """Stop and delete replicas; may pause between them."""
         kept: set[TopicPartition] = set()
         if self._strays is not None and not self._is_stale(request.broker_epoch):
             kept = await self._strays.not_being_deleted(request)
+        return await run_in_turns(self._stop(request, kept))
+
+    def _stop(
+        self, request: StopReplicaRequest, kept: set[TopicPartition]
+    ) -> Steps[StopReplicaResponse]:
         steps = self._applier.stop_replicas(request, kept)
         while not self._is_stale(request.broker_epoch):
             try:
@@ -264,13 +304,40 @@ class ReplicaControl:
             except StopIteration as end:
                 response: StopReplicaResponse = end.value
                 return response
-            await asyncio.sleep(0)
-        # Perhaps since the last step: the replicas may have been created again.
+            yield
+        # Since the last pause, perhaps: the replicas may have been created again.
         return stop_replica_refused(request, ErrorCode.STALE_BROKER_EPOCH)
 
 
-def _has_many_partitions(request: UpdateMetadataRequest) -> bool:
-    partitions = len(request.ungrouped_partition_states)
-    for topic in request.topic_states:
-        partitions += len(topic.partition_states)
-    return partitions > _MAX_PARTITIONS_AT_ONCE
+def _in_next_iteration(callback: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_soon(callback)
+
+
+def _error_rows(request: Any, response: Any, code: int, message: str | None) -> None:
+    response.partition_errors = stop_replica_refused(request, code).partition_errors
+
+
+ROUTES = (
+    ApiRoute(
+        ApiKey.LEADER_AND_ISR,
+        ReplicaControl.handle_leader_and_isr,
+        check=OnCluster("CLUSTER_ACTION"),
+        limits=CONTROL,
+        of_brokers=True,
+    ),
+    ApiRoute(
+        ApiKey.STOP_REPLICA,
+        ReplicaControl.handle_stop_replica,
+        check=OnCluster("CLUSTER_ACTION"),
+        errors=_error_rows,
+        limits=CONTROL,
+        of_brokers=True,
+    ),
+    ApiRoute(
+        ApiKey.UPDATE_METADATA,
+        ReplicaControl.handle_update_metadata,
+        check=OnCluster("CLUSTER_ACTION"),
+        limits=CONTROL,
+        of_brokers=True,
+    ),
+)

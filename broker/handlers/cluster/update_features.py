@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.requests.error_map import error_code, error_message
+from ottla.broker.requests.api_routes import ApiRoute
+from ottla.broker.requests.error_responses import error_code, error_message
 from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.requests.request_context import OnCluster
 from ottla.controller.admin.features import FeatureUpdate
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.messages.update_features import (
@@ -17,6 +19,7 @@ from ottla.protocol.messages.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
+from ottla.protocol.registry import ApiKey
 
 if TYPE_CHECKING:
     from ottla.controller.controller import Controller
@@ -61,3 +64,6 @@ def _upgrade_type(update: FeatureUpdateKey, version: int) -> int:
     if version > 0:
         return update.upgrade_type
     return _SAFE_DOWNGRADE if update.allow_downgrade else _UPGRADE
+
+
+ROUTES = (ApiRoute(ApiKey.UPDATE_FEATURES, UpdateFeaturesHandler.handle, check=OnCluster("ALTER")),)

@@ -18,7 +18,7 @@ from ottla.protocol.records.errors import RecordsError, UnsupportedCompressionEr
 
 if TYPE_CHECKING:
     from ottla.broker.metrics.topic_statistics import BrokerTopicStatistics
-    from ottla.broker.replication.fetch_sessions import FetchItem, FetchResult
+    from ottla.broker.replication.fetch_sessions import FetchResult
     from ottla.broker.requests.request_channel import RequestContext
     from ottla.protocol.messages.fetch import FetchResponse, PartitionData
     from ottla.storage.config import LogConfig
@@ -55,7 +55,8 @@ class DownConversion:
         to be converted.
         """
         needed = False
-        for topic, _, data in results:
+        for item, data in results:
+            topic = item.topic
             if (
                 topic is None
                 or data.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -78,41 +79,36 @@ class DownConversion:
         context: RequestContext,
         response: FetchResponse,
         results: list[FetchResult],
-        items: list[FetchItem],
     ) -> None:
         """Converts the records in a worker thread, then sends the response."""
-        spawn(self._run(context, response, results, items), name="fetch-down-conversion")
+        spawn(self._run(context, response, results), name="fetch-down-conversion")
 
     async def _run(
         self,
         context: RequestContext,
         response: FetchResponse,
         results: list[FetchResult],
-        items: list[FetchItem],
     ) -> None:
         try:
-            await self._convert(context.header.api_version, results, items)
+            await self._convert(context.header.api_version, results)
         except BaseException:
             context.close("down-conversion of a Fetch response failed")
             raise
         context.respond(response)
 
-    async def _convert(
-        self, version: int, results: list[FetchResult], items: list[FetchItem]
-    ) -> None:
+    async def _convert(self, version: int, results: list[FetchResult]) -> None:
         magic = _magic_of(version)
-        positions = {(topic, position.partition): position for topic, _, position in items}
-        for topic, _, data in results:
-            position = positions.get((topic, data.partition_index))
-            if not data.records or position is None:
+        for item, data in results:
+            topic = item.topic
+            if not data.records:
                 continue
             try:
                 converted = await self._workers.run(
                     _convert_slice,
                     data.records,
                     magic,
-                    position.fetch_offset,
-                    position.partition_max_bytes,
+                    item.fetch_offset,
+                    item.partition_max_bytes,
                     self._log_config(topic or "").record_magic <= magic,
                 )
             except UnsupportedCompressionError:

@@ -1,8 +1,9 @@
-"""The topics of large Metadata responses, encoded once for all clients.
+"""The topics of Metadata responses with all topics, encoded once for all clients.
 
-A response with a hundred thousand partitions takes 160 ms to build and encode, and many clients
-(user interfaces, consumers with a pattern) request all topics again and again. So the bytes of each
-topic are kept until its metadata change, and a response is put together from them in slices.
+A response with a hundred thousand partitions takes 160 ms to build and encode. Many clients (user
+interfaces, consumers with a pattern) request all topics again and again, and all of them at once
+after a change of the brokers. So the bytes of each topic are kept until its metadata change, and a
+response is put together from them.
 """
 
 from __future__ import annotations
@@ -11,17 +12,16 @@ import struct
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.broker.cluster.metadata_cache import MetadataSnapshot, TopicMetadata
-from ottla.broker.runtime.slices import run_in_slices
-from ottla.protocol.codec import encoder
+from ottla.protocol.codec import encoder, sliced_encoder
 from ottla.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 from ottla.protocol.primitives import encode_unsigned_varint
-from ottla.protocol.steps import Steps
+from ottla.protocol.steps import Steps, run_at_once
 
-# One takes 1.6 us to build and encode, a kept topic 0.7 us.
-PARTITIONS_PER_STEP = 64
+if TYPE_CHECKING:
+    from ottla.broker.cluster.metadata_cache import MetadataCache, MetadataSnapshot, TopicMetadata
+
 # Kinds of responses that are kept: a cluster with clients of a few versions on a few listeners. Of
 # a hundred thousand partitions each takes 5 MB.
 MAX_KINDS = 4
@@ -31,7 +31,7 @@ _FIRST_WITH_OPERATIONS = 8
 _LAST_WITH_CLUSTER_OPERATIONS = 10
 _FIRST_FLEXIBLE = MetadataResponse.FIRST_FLEXIBLE_VERSION
 
-BuildRow = Callable[[TopicMetadata], Steps[MetadataResponseTopic]]
+BuildRow = Callable[["TopicMetadata"], Steps[MetadataResponseTopic]]
 
 
 class EncodedTopic:
@@ -54,67 +54,84 @@ class Kind(NamedTuple):
     alive: frozenset[int]
 
 
+class _Encoding:
+    """The bytes of a topic, or the work on them, which any response that needs them continues."""
+
+    __slots__ = ("_steps", "encoded", "topic")
+
+    def __init__(self, topic: TopicMetadata, steps: Steps[bytes]) -> None:
+        self.topic = topic
+        self.encoded: bytes | None = None
+        self._steps = steps
+
+    def advance(self) -> None:
+        try:
+            next(self._steps)
+        except StopIteration as end:
+            if end.value is None:  # after an error, which another response has raised
+                raise RuntimeError(f"topic {self.topic.name} could not be encoded") from None
+            self.encoded = end.value
+
+
 class EncodedTopics:
-    """The encoded topics of the last responses, by kind. Loop only."""
+    """The encoded topics, by kind. Loop only."""
 
-    def __init__(self) -> None:
-        self._kept: OrderedDict[Kind, dict[str, tuple[TopicMetadata, bytes]]] = OrderedDict()
+    def __init__(self, metadata: MetadataCache) -> None:
+        self._metadata = metadata
+        # By identity: responses that are being built may have snapshots with different topics of
+        # a name. An entry keeps its topic, so that no other object gets its id.
+        self._kept: OrderedDict[Kind, dict[int, _Encoding]] = OrderedDict()
 
-    async def rows(
-        self, snapshot: MetadataSnapshot, kind: Kind, build: BuildRow, operations: int
-    ) -> list[EncodedTopic]:
-        """All topics of the snapshot, in slices."""
-        return await run_in_slices(self._rows(snapshot, kind, build, operations))
-
-    def _rows(
+    def rows(
         self, snapshot: MetadataSnapshot, kind: Kind, build: BuildRow, operations: int
     ) -> Steps[list[EncodedTopic]]:
-        before = self._kept.get(kind, {})
-        # Only what the snapshot has: deleted topics are dropped here.
-        encoded: dict[str, tuple[TopicMetadata, bytes]] = {}
-        rows: list[EncodedTopic] = []
-        partitions = 0
-        for name, topic in snapshot.topics.items():
-            found = before.get(name)
-            if found is None or found[0] is not topic:
-                row = yield from build(topic)
-                found = (topic, (yield from _encode_in_steps(row, kind.version)))
-                partitions += len(topic.partitions)
-            encoded[name] = found
-            rows.append(EncodedTopic(name, found[1], operations))
-            partitions += 1
-            if partitions >= PARTITIONS_PER_STEP:
-                partitions = 0
-                yield
-        self._kept[kind] = encoded
+        """Encode all topics of the snapshot.
+
+        Between its pauses other responses do the same: they share the work on each topic.
+        """
+        kept = self._kept.setdefault(kind, {})
         self._kept.move_to_end(kind)
         while len(self._kept) > MAX_KINDS:
             self._kept.popitem(last=False)
+        rows: list[EncodedTopic] = []
+        for name, topic in snapshot.topics.items():
+            found = kept.get(id(topic))
+            if found is None:
+                found = kept[id(topic)] = _Encoding(topic, _encoded(build, topic, kind.version))
+            while found.encoded is None:
+                try:
+                    found.advance()
+                except Exception:
+                    kept.pop(id(topic), None)  # the next response tries again
+                    raise
+                yield
+            rows.append(EncodedTopic(name, found.encoded, operations))
+            yield
+        if len(kept) > len(self._metadata.snapshot.topics):
+            yield from self._drop_old(kept)
         return rows
 
+    def _drop_old(self, kept: dict[int, _Encoding]) -> Steps[None]:
+        """Forget topics that have changed or are deleted."""
+        for key, found in list(kept.items()):
+            if self._metadata.snapshot.topics.get(found.topic.name) is not found.topic:
+                kept.pop(key, None)
+            yield
 
-def encode_topic(row: MetadataResponseTopic, version: int) -> bytes:
-    """The bytes of a topic, up to its authorized operations."""
-    alone = encoder(MetadataResponse, version)(MetadataResponse(topics=[row]))
+
+def _encoded(build: BuildRow, topic: TopicMetadata, version: int) -> Steps[bytes]:
+    row = yield from build(topic)
+    return (yield from encode_topic(row, version))
+
+
+def encode_topic(row: MetadataResponseTopic, version: int) -> Steps[bytes]:
+    """Encode a topic, up to its authorized operations."""
+    pieces: list[Any] = []
+    alone = MetadataResponse(topics=[row])
+    yield from sliced_encoder(MetadataResponse, version)(alone, pieces, [])
+    encoded = b"".join(pieces)
     before, after = _bytes_around_topic(version)
-    return alone[before : len(alone) - after]
-
-
-def _encode_in_steps(row: MetadataResponseTopic, version: int) -> Steps[bytes]:
-    """As `encode_topic`."""
-    partitions = row.partitions
-    if len(partitions) <= PARTITIONS_PER_STEP:
-        return encode_topic(row, version)
-    row.partitions = []
-    before = encode_topic(row, version)[: -len(_count(0, version))]
-    pieces = [before, _count(len(partitions), version)]
-    for start in range(0, len(partitions), PARTITIONS_PER_STEP):
-        yield
-        row.partitions = partitions[start : start + PARTITIONS_PER_STEP]
-        alone = encode_topic(row, version)
-        pieces.append(alone[len(before) + len(_count(len(row.partitions), version)) :])
-    row.partitions = partitions
-    return b"".join(pieces)
+    return encoded[before : len(encoded) - after]
 
 
 @cache
@@ -142,7 +159,10 @@ class EncodedMetadata(MetadataResponse):
 def _row_pieces(topics: list[Any], version: int) -> Iterator[bytes]:
     end = b"\x00" if version >= _FIRST_FLEXIBLE else b""  # no tagged fields
     for topic in topics:
-        yield topic.encoded if type(topic) is EncodedTopic else encode_topic(topic, version)
+        if type(topic) is EncodedTopic:
+            yield topic.encoded
+        else:  # a refused topic, without partitions
+            yield run_at_once(encode_topic(topic, version))
         if version >= _FIRST_WITH_OPERATIONS:
             yield _INT32.pack(topic.topic_authorized_operations) + end
 

@@ -17,6 +17,7 @@ from ottla.broker.requests.request_channel import (
     HandlerResult,
     RequestContext,
 )
+from ottla.broker.requests.request_context import started
 from ottla.protocol.message import Message
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def after_first_metadata(
 
     async def later(context: RequestContext, request: Any) -> Message | Deferred | None:
         await metadata.wait_until(lambda snapshot: bool(snapshot.brokers), MAX_WAIT_MS)
-        result: Any = handler(context, request)
+        result: Any = started(handler(context, request))
         if type(result) is CoroutineType:
             result = await result
         found: Message | Deferred | None = result

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.broker.requests.error_map import error_code, error_message
-from ottla.broker.runtime.tasks import gather_in_slices
+from ottla.broker.requests.error_responses import error_code, error_message
+from ottla.broker.runtime.tasks import gather_limited
 from ottla.broker.share.persister import SharePartitionKey
 from ottla.broker.share.sessions import SessionKey, SharedPartition
 from ottla.broker.share.share_partition import Acknowledgement, AcknowledgeType
@@ -114,7 +114,7 @@ async def _stored(
 async def _finish(
     stores: list[Coroutine[Any, Any, None]], results: AcknowledgeResults
 ) -> AcknowledgeResults:
-    await gather_in_slices(stores, _STORES_AT_ONCE)
+    await gather_limited(stores, _STORES_AT_ONCE)
     return results
 
 

@@ -1,21 +1,18 @@
 """Groups the rows of a response by topic, as most responses of Kafka require."""
 
-from collections.abc import ItemsView, Iterable
-from typing import Generic, Protocol, TypeVar
+from __future__ import annotations
 
-from ottla.broker.cluster.metadata_cache import MetadataSnapshot
+from collections.abc import ItemsView, Iterable
+from typing import TYPE_CHECKING, Generic, TypeVar
+
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.topics import TopicPartition
 
+if TYPE_CHECKING:
+    from ottla.broker.cluster.metadata_cache import MetadataCache
+
 Row = TypeVar("Row")
 Value = TypeVar("Value")
-
-
-class Topics(Protocol):
-    """The metadata cache, as far as it is used here."""
-
-    @property
-    def snapshot(self) -> MetadataSnapshot: ...
 
 
 class TopicRows(Generic[Row]):
@@ -34,15 +31,15 @@ class TopicRows(Generic[Row]):
 
 
 def split_known(
-    topics: Topics,
+    metadata: MetadataCache,
     partitions: Iterable[tuple[TopicPartition, Value]],
     unknown: TopicRows[int],
 ) -> dict[TopicPartition, Value]:
-    """The partitions that exist; the others get UNKNOWN_TOPIC_OR_PARTITION in `unknown`.
+    """Return the partitions that exist; the others get UNKNOWN_TOPIC_OR_PARTITION in `unknown`.
 
     The last value of a duplicate partition is used.
     """
-    snapshot = topics.snapshot
+    snapshot = metadata.snapshot
     known: dict[TopicPartition, Value] = {}
     for partition, value in partitions:
         if snapshot.partition(partition.topic, partition.partition) is None:

@@ -7,16 +7,12 @@ log created before; a marker that is appended meanwhile invalidates the guard.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.broker.replication.large_produces import MAX_PARTITIONS_PER_TURN, append_in_turns
-from ottla.broker.requests.request_context import DEFERRED, Deferred
-from ottla.broker.runtime.slices import run_in_slices
 from ottla.broker.transactions.state import Producer
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.batch import BatchHeader, read_header
-from ottla.protocol.steps import Steps, run_at_once
 from ottla.protocol.topics import TopicPartition
 from ottla.storage.producer.verification import Verification
 
@@ -24,6 +20,7 @@ if TYPE_CHECKING:
     from ottla.broker.replication.deferred_validation import ProduceEntry
     from ottla.broker.replication.replica_manager import ReplicaManager
     from ottla.broker.transactions.verification import TransactionVerifier
+    from ottla.protocol.steps import Steps
 
 # Errors of the coordinator that a producer should retry. It knows NOT_ENOUGH_REPLICAS in every
 # version.
@@ -38,14 +35,17 @@ _RETRIABLE = frozenset(
 )
 
 Guards = dict[tuple[str, int], Verification]
-Begun = tuple[Guards, Producer | None]
 
-# Reading the header of a batch and beginning its verification take 5 us.
-_PARTITIONS_PER_STEP = 20
+
+class BegunTransaction(NamedTuple):
+    """The guards of the partitions in which a transaction starts; their producer, None without."""
+
+    guards: Guards
+    producer: Producer | None
 
 
 class TransactionalProduce:
-    """Verifies transactions, then appends."""
+    """Verifies transactions before their records are appended."""
 
     def __init__(
         self,
@@ -57,64 +57,30 @@ class TransactionalProduce:
         self._verifier = verifier
         self._now_ms = now_ms
 
-    def append(
-        self,
-        transactional_id: str,
-        version: int,
-        acks: int,
-        timeout_ms: int,
-        entries: Sequence[ProduceEntry],
-        callback: Callable[[], None],
-    ) -> Deferred | Coroutine[Any, Any, Deferred]:
-        """As `append_in_turns`. Raises INVALID_PRODUCER_ID_MAPPING for a request with more than one
-        producer, as one is verified."""
+    def begin(self, entries: Sequence[ProduceEntry]) -> Steps[BegunTransaction]:
+        """Create guards in the partitions in which the transaction of a request starts.
 
-        def verify(begun: Begun) -> Deferred:
-            guards, producer = begun
-            if producer is None:
-                append_in_turns(self._replica_manager, acks, timeout_ms, entries, callback)
-                return DEFERRED
-
-            def verified(errors: dict[TopicPartition, int]) -> None:
-                self._append(acks, timeout_ms, entries, callback, guards, errors)
-
-            self._verifier.verify(
-                transactional_id,
-                producer,
-                frozenset(TopicPartition(*key) for key in guards),
-                verified,
-                knows_abortable=version >= 11,
-            )
-            return DEFERRED
-
-        async def begin_and_verify() -> Deferred:
-            return verify(await run_in_slices(self._begin(entries)))
-
-        if len(entries) > MAX_PARTITIONS_PER_TURN:
-            return begin_and_verify()
-        return verify(run_at_once(self._begin(entries)))
-
-    def _begin(self, entries: Sequence[ProduceEntry]) -> Steps[Begun]:
-        """The guards of partitions in which the transaction starts, and the producer."""
-        guards: Guards = {}
+        Raises INVALID_PRODUCER_ID_MAPPING for a request with more than one producer, as one is
+        verified. May pause between two partitions; a marker that is appended meanwhile invalidates
+        the guard.
+        """
         producers: set[Producer] = set()
         batches: list[tuple[str, int, BatchHeader]] = []
-        for count, (topic, index, records, _) in enumerate(entries, 1):
+        for topic, index, records, _ in entries:
             header = read_header(records)
             if header.is_transactional:
                 producers.add(Producer(header.producer_id, header.producer_epoch))
                 batches.append((topic, index, header))
-            if count % _PARTITIONS_PER_STEP == 0:
-                yield
+            yield
         if len(producers) > 1:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_ID_MAPPING,
                 "Transactional records contained more than one producer ID",
             )
+        guards: Guards = {}
         producer: Producer | None = None
-        for count, (topic, index, header) in enumerate(batches, 1):
-            if count % _PARTITIONS_PER_STEP == 0:
-                yield
+        for topic, index, header in batches:
+            yield
             try:
                 log = self._replica_manager.partition(topic, index).leader_log()
             except KafkaError:
@@ -125,22 +91,45 @@ class TransactionalProduce:
             guards[topic, index] = log.verifications.begin(
                 header.producer_id, header.producer_epoch, header.base_sequence, self._now_ms()
             )
-        return guards, producer
+        return BegunTransaction(guards, producer)
 
-    def _append(
+    def verify(
         self,
-        acks: int,
-        timeout_ms: int,
-        entries: Sequence[ProduceEntry],
-        callback: Callable[[], None],
-        guards: Guards,
-        errors: dict[TopicPartition, int],
+        transactional_id: str,
+        version: int,
+        begun: BegunTransaction,
+        entries: list[ProduceEntry],
+        on_verified: Callable[[list[ProduceEntry]], None],
     ) -> None:
-        good = []
-        for entry in entries:
-            code = errors.get(TopicPartition(entry[0], entry[1]), ErrorCode.NONE)
-            if code == ErrorCode.NONE:
-                good.append(entry)
-            else:
-                entry[3].error_code = ErrorCode.NOT_ENOUGH_REPLICAS if code in _RETRIABLE else code
-        append_in_turns(self._replica_manager, acks, timeout_ms, good, callback, guards)
+        """Call back with the entries that may be appended; the others get the error.
+
+        `version` is that of the Produce request.
+        """
+
+        def verified(errors: dict[TopicPartition, int]) -> None:
+            on_verified(_without_errors(entries, errors))
+
+        assert begun.producer is not None
+        self._verifier.verify(
+            transactional_id,
+            begun.producer,
+            frozenset(TopicPartition(*key) for key in begun.guards),
+            verified,
+            knows_abortable=version >= 11,
+        )
+
+
+def _without_errors(
+    entries: list[ProduceEntry], errors: dict[TopicPartition, int]
+) -> list[ProduceEntry]:
+    """Set the errors of partitions; return the entries of the others."""
+    if not any(errors.values()):
+        return entries
+    good = []
+    for entry in entries:
+        code = errors.get(TopicPartition(entry[0], entry[1]), ErrorCode.NONE)
+        if code == ErrorCode.NONE:
+            good.append(entry)
+        else:
+            entry[3].error_code = ErrorCode.NOT_ENOUGH_REPLICAS if code in _RETRIABLE else code
+    return good

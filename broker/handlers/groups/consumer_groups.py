@@ -12,14 +12,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.handlers.common.authorized_operations import GROUP_OPERATIONS
-from ottla.broker.requests.long_responses import respond_when_built
+from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
+from ottla.broker.requests.request_parts import MEMBER, Items
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import consumer_group_describe as described
 from ottla.protocol.messages import consumer_group_heartbeat as heartbeats
+from ottla.protocol.registry import ApiKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable
 
     from ottla.broker.groups.consumer.consumer_groups import ConsumerGroups
     from ottla.broker.handlers.common.group_request_errors import GroupRequestErrorLog
@@ -58,8 +60,12 @@ class ConsumerGroupHandlers:
         def send_response(response: heartbeats.ConsumerGroupHeartbeatResponse) -> None:
             if response.error_code:
                 self._request_errors.log(
-                    *(context, "ConsumerGroupHeartbeat", request.group_id, request.member_id),
-                    *(request.member_epoch, response.error_code),
+                    context,
+                    "ConsumerGroupHeartbeat",
+                    request.group_id,
+                    request.member_id,
+                    request.member_epoch,
+                    response.error_code,
                 )
             context.respond(response)
 
@@ -73,20 +79,15 @@ class ConsumerGroupHandlers:
         return DEFERRED
 
     def describe(
-        self, context: RequestContext, request: described.ConsumerGroupDescribeRequest
-    ) -> described.ConsumerGroupDescribeResponse | Coroutine[Any, Any, Deferred]:
-        return respond_when_built(context, self._describe(request))
-
-    def _describe(
-        self, request: described.ConsumerGroupDescribeRequest
+        self, _: RequestContext, request: described.ConsumerGroupDescribeRequest
     ) -> Steps[described.ConsumerGroupDescribeResponse]:
         groups = []
         for group_id in request.group_ids:
-            groups.append((yield from self._groups.admin.describe_in_steps(group_id)))
-        if request.include_authorized_operations:
-            for group in groups:
-                if not group.error_code:
-                    group.authorized_operations = GROUP_OPERATIONS
+            group = yield from self._groups.admin.describe(group_id)
+            if request.include_authorized_operations and not group.error_code:
+                group.authorized_operations = GROUP_OPERATIONS
+            groups.append(group)
+            yield
         return described.ConsumerGroupDescribeResponse(groups=groups)
 
 
@@ -103,17 +104,56 @@ class ConsumerGroupsNotEnabled:
         self, context: RequestContext, request: heartbeats.ConsumerGroupHeartbeatRequest
     ) -> heartbeats.ConsumerGroupHeartbeatResponse:
         self._request_errors.log(
-            *(context, "ConsumerGroupHeartbeat", request.group_id, request.member_id),
-            *(request.member_epoch, ErrorCode.UNSUPPORTED_VERSION),
+            context,
+            "ConsumerGroupHeartbeat",
+            request.group_id,
+            request.member_id,
+            request.member_epoch,
+            ErrorCode.UNSUPPORTED_VERSION,
         )
         return heartbeats.ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
 
     def describe(
         self, _context: RequestContext, request: described.ConsumerGroupDescribeRequest
     ) -> described.ConsumerGroupDescribeResponse:
-        """An error for each group. It is not logged: admin clients send this request first."""
+        """Return an error for each group, without a log line: admin clients try this first."""
         groups = [
             described.DescribedGroup(group_id=group_id, error_code=ErrorCode.UNSUPPORTED_VERSION)
             for group_id in request.group_ids
         ]
         return described.ConsumerGroupDescribeResponse(groups=groups)
+
+
+def _error_rows(request: Any, response: Any, code: int, message: str | None) -> None:
+    for group_id in request.group_ids:
+        response.groups.append(described.DescribedGroup(code, message, group_id))
+
+
+ROUTES = (
+    ApiRoute(
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        ConsumerGroupHandlers.heartbeat,
+        check="member",
+        limits=MEMBER,
+    ),
+    ApiRoute(
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
+        ConsumerGroupHandlers.describe,
+        check="consumer_group_describe",
+        errors=_error_rows,
+        items=(Items("group_ids", "groups"),),
+    ),
+    ApiRoute(
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        ConsumerGroupsNotEnabled.heartbeat,
+        check="member",
+        limits=MEMBER,
+    ),
+    ApiRoute(
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
+        ConsumerGroupsNotEnabled.describe,
+        check="consumer_group_describe",
+        errors=_error_rows,
+        items=(Items("group_ids", "groups"),),
+    ),
+)

@@ -5,7 +5,9 @@ from collections.abc import Callable
 from ottla.broker.groups.classic.group import sync_error
 from ottla.broker.groups.classic.membership import GroupMembership
 from ottla.broker.handlers.common.group_request_errors import GroupRequestErrorLog
+from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
+from ottla.broker.requests.request_parts import MEMBER
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -16,6 +18,7 @@ from ottla.protocol.messages.leave_group import (
     MemberResponse,
 )
 from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from ottla.protocol.registry import ApiKey
 
 
 class GroupMembershipHandlers:
@@ -46,7 +49,11 @@ class GroupMembershipHandlers:
 
         def send_response(response: JoinGroupResponse) -> None:
             self._request_errors.log(
-                *(context, "JoinGroup", request.group_id, request.member_id, -1),
+                context,
+                "JoinGroup",
+                request.group_id,
+                request.member_id,
+                -1,
                 response.error_code,
             )
             # "No protocol" is an empty name up to version 6 and null from version 7 on.
@@ -75,8 +82,12 @@ class GroupMembershipHandlers:
 
         def send_response(response: SyncGroupResponse) -> None:
             self._request_errors.log(
-                *(context, "SyncGroup", request.group_id, request.member_id),
-                *(request.generation_id, response.error_code),
+                context,
+                "SyncGroup",
+                request.group_id,
+                request.member_id,
+                request.generation_id,
+                response.error_code,
             )
             context.respond(response)
 
@@ -87,8 +98,12 @@ class GroupMembershipHandlers:
         error = self._membership.heartbeat(request)
         if error:
             self._request_errors.log(
-                *(context, "Heartbeat", request.group_id, request.member_id),
-                *(request.generation_id, error),
+                context,
+                "Heartbeat",
+                request.group_id,
+                request.member_id,
+                request.generation_id,
+                error,
             )
         return HeartbeatResponse(error_code=error)
 
@@ -99,7 +114,7 @@ class GroupMembershipHandlers:
         def send_response(response: LeaveGroupResponse) -> None:
             for row in response.members or [MemberResponse(error_code=response.error_code)]:
                 self._request_errors.log(
-                    *(context, "LeaveGroup", request.group_id, row.member_id, -1), row.error_code
+                    context, "LeaveGroup", request.group_id, row.member_id, -1, row.error_code
                 )
             if not is_batch:
                 # The request has one member, whose error is that of the response.
@@ -109,3 +124,13 @@ class GroupMembershipHandlers:
 
         self._membership.leave(request.group_id, leaving, send_response)
         return DEFERRED
+
+
+ROUTES = (
+    ApiRoute(ApiKey.JOIN_GROUP, GroupMembershipHandlers.join_group, check="waiting_member"),
+    ApiRoute(ApiKey.HEARTBEAT, GroupMembershipHandlers.heartbeat, check="member"),
+    ApiRoute(ApiKey.LEAVE_GROUP, GroupMembershipHandlers.leave_group, check="member"),
+    ApiRoute(
+        ApiKey.SYNC_GROUP, GroupMembershipHandlers.sync_group, check="waiting_member", limits=MEMBER
+    ),
+)

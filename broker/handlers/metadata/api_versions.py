@@ -9,9 +9,11 @@ the client software, which are validated (KIP-511), and the supported and finali
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
+from functools import cached_property
 
 from ottla.broker.cluster.features import FeatureCache
+from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.request_channel import HandlerEntry, RequestContext
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.api_versions import (
@@ -21,6 +23,7 @@ from ottla.protocol.messages.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
+from ottla.protocol.registry import ApiKey
 
 # What is kept for each connection, and is a label of a metric. Kafka has no bound of its own; the
 # protocol's is 32 KB, and the request comes before authentication.
@@ -33,12 +36,17 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 class ApiVersionsHandler:
     """Builds the list from the handler table, so that it cannot differ from what is served."""
 
-    def __init__(self, entries: Iterable[HandlerEntry], features: FeatureCache) -> None:
-        self._versions = [
-            ApiVersion(entry.api_key, entry.min_version, entry.max_version)
-            for entry in sorted(entries, key=lambda entry: entry.api_key)
-        ]
+    def __init__(self, entries: Sequence[HandlerEntry], features: FeatureCache) -> None:
+        """`entries` is read at the first request: by then it has the entry of ApiVersions too."""
+        self._entries = entries
         self._features = features
+
+    @cached_property
+    def _versions(self) -> list[ApiVersion]:
+        return [
+            ApiVersion(entry.api_key, entry.min_version, entry.max_version)
+            for entry in sorted(self._entries, key=lambda entry: entry.api_key)
+        ]
 
     def response(self, error_code: int = ErrorCode.NONE) -> ApiVersionsResponse:
         """The list, with an error code for the response to an unknown version."""
@@ -64,3 +72,6 @@ class ApiVersionsHandler:
             context.connection.client_software_name = name[:_MAX_KEPT]
             context.connection.client_software_version = version[:_MAX_KEPT]
         return self.response()
+
+
+ROUTES = (ApiRoute(ApiKey.API_VERSIONS, ApiVersionsHandler.handle, before_authentication=True),)

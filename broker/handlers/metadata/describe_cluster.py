@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.handlers.common.authorized_operations import CLUSTER_OPERATIONS
 from ottla.broker.handlers.common.first_metadata import after_first_metadata
+from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.requests.request_context import HandlerResult
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
+from ottla.protocol.registry import ApiKey
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.endpoints import Endpoints
@@ -29,8 +32,11 @@ class DescribeClusterHandler:
         self._cluster_id = cluster_id
         self._metadata = metadata
         self._endpoints = endpoints
-        #: `handle`, for requests that may come before the first UpdateMetadata.
-        self.handle_after_first_metadata = after_first_metadata(metadata, self.handle)
+        self._after_first_metadata = after_first_metadata(metadata, self.handle)
+
+    def handle_after_first_metadata(self, context: RequestContext, request: Any) -> HandlerResult:
+        """`handle`, for requests that may come before the first UpdateMetadata."""
+        return self._after_first_metadata(context, request)
 
     def handle(
         self, context: RequestContext, request: DescribeClusterRequest
@@ -53,3 +59,12 @@ class DescribeClusterHandler:
         if request.include_cluster_authorized_operations:
             response.cluster_authorized_operations = CLUSTER_OPERATIONS
         return response
+
+
+ROUTES = (
+    ApiRoute(
+        ApiKey.DESCRIBE_CLUSTER,
+        DescribeClusterHandler.handle_after_first_metadata,
+        check="describe_cluster",
+    ),
+)

@@ -8,14 +8,14 @@ Mirrors `DescribeTopicPartitionsRequestHandler`.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.cluster.endpoints import Endpoints
 from ottla.broker.handlers.common.authorized_operations import TOPIC_OPERATIONS
-from ottla.broker.requests.long_responses import respond_when_built
-from ottla.broker.requests.request_channel import Deferred, RequestContext
-from ottla.controller.admin.topic_names import name_problem
+from ottla.broker.requests.api_routes import ApiRoute
+from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.requests.request_parts import LARGE
+from ottla.controller.admin.topic_limits import name_problem
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
@@ -24,14 +24,12 @@ from ottla.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
+from ottla.protocol.registry import ApiKey
 from ottla.protocol.topics import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache, PartitionMetadata
     from ottla.protocol.steps import Steps
-
-# A row takes 1 us, with its partitions up to 2 us each.
-_TOPICS_PER_STEP = 32
 
 
 class TopicPartitionsHandler:
@@ -45,11 +43,6 @@ class TopicPartitionsHandler:
 
     def handle(
         self, context: RequestContext, request: DescribeTopicPartitionsRequest
-    ) -> DescribeTopicPartitionsResponse | Coroutine[Any, Any, Deferred]:
-        return respond_when_built(context, self._describe(context, request))
-
-    def _describe(
-        self, context: RequestContext, request: DescribeTopicPartitionsRequest
     ) -> Steps[DescribeTopicPartitionsResponse]:
         topics = self._metadata.snapshot.topics
         names = self._wanted(request)
@@ -57,9 +50,8 @@ class TopicPartitionsHandler:
         reachable = {node.node_id for node in self._endpoints.nodes(context)}
         response = DescribeTopicPartitionsResponse()
         cursor = request.cursor
-        for number, name in enumerate(names, 1):
-            if number % _TOPICS_PER_STEP == 0:
-                yield
+        for name in names:
+            yield
             if left == 0:
                 response.next_cursor = DescribeTopicPartitionsResponseCursor(name, 0)
                 break
@@ -79,7 +71,10 @@ class TopicPartitionsHandler:
                 continue
             first = cursor.partition_index if cursor and cursor.topic_name == name else 0
             indexes = [index for index in sorted(topic.partitions) if index >= first]
-            rows = [_partition(topic.partitions[each], reachable) for each in indexes[:left]]
+            rows = []
+            for index in indexes[:left]:
+                rows.append(_partition(topic.partitions[index], reachable))
+                yield
             response.topics.append(
                 DescribeTopicPartitionsResponseTopic(
                     ErrorCode.NONE,
@@ -132,3 +127,19 @@ def _partition(
         [],
         list(state.offline_replicas),
     )
+
+
+def _error_rows(request: Any, response: Any, code: int, message: str | None) -> None:
+    for topic in request.topics:
+        response.topics.append(DescribeTopicPartitionsResponseTopic(code, topic.name))
+
+
+ROUTES = (
+    ApiRoute(
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        TopicPartitionsHandler.handle,
+        check="describe_topic_partitions",
+        errors=_error_rows,
+        limits=LARGE,
+    ),
+)

@@ -10,14 +10,18 @@ instead of with that error, for clients wait 100 to 500 ms before they retry. Al
 one creation, and none of them longer than half a second after it has begun.
 """
 
+from __future__ import annotations
+
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.broker.cluster.endpoints import Node
-from ottla.broker.cluster.metadata_cache import MetadataSnapshot
+from ottla.broker.cluster.metadata_cache import MetadataCache
+from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.requests.request_parts import Items
 from ottla.broker.runtime.tasks import spawn
 from ottla.protocol.errors import ErrorCode, error_name
 from ottla.protocol.messages.find_coordinator import (
@@ -25,8 +29,12 @@ from ottla.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from ottla.protocol.registry import ApiKey
 from ottla.protocol.topics import GROUP_METADATA_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.protocol.uuids import uuid_from_string
+
+if TYPE_CHECKING:
+    from ottla.broker.cluster.metadata_cache import MetadataCache
 
 logger = logging.getLogger("ottla.groups")
 
@@ -43,13 +51,6 @@ EnsureTopic = Callable[[str], Coroutine[Any, Any, int]]
 FindNode = Callable[[RequestContext, int], Node | None]
 
 
-class Metadata(Protocol):
-    """The metadata cache, as far as it is used here."""
-
-    @property
-    def snapshot(self) -> MetadataSnapshot: ...
-
-
 class Found(NamedTuple):
     error_code: int
     node_id: int = -1
@@ -63,7 +64,7 @@ class FindCoordinatorHandler:
 
     def __init__(
         self,
-        metadata: Metadata,
+        metadata: MetadataCache,
         group_partition_for: Callable[[str], int],
         transaction_partition_for: Callable[[str], int],
         ensure_internal_topic: EnsureTopic,
@@ -150,7 +151,7 @@ class FindCoordinatorHandler:
         return Found(ErrorCode.NONE, node.node_id, node.host, node.port)
 
     def _create(self, topic: str) -> asyncio.Future[None]:
-        """Starts to create an internal topic unless it is being created."""
+        """Start to create an internal topic unless it is being created."""
         waited = self._being_created.get(topic)
         if waited is None:
             loop = asyncio.get_running_loop()
@@ -204,3 +205,19 @@ def _coordinator(key: str, found: Found) -> Coordinator:
         # As in Kafka, others have no message.
         error_message="unknown key type" if found.is_unknown_type else "",
     )
+
+
+def _error_rows(request: Any, response: Any, code: int, message: str | None) -> None:
+    for key in request.coordinator_keys:
+        response.coordinators.append(Coordinator(key, -1, "", -1, code, message))
+
+
+ROUTES = (
+    ApiRoute(
+        ApiKey.FIND_COORDINATOR,
+        FindCoordinatorHandler.handle,
+        check="find_coordinator",
+        errors=_error_rows,
+        items=(Items("coordinator_keys", "coordinators"),),
+    ),
+)

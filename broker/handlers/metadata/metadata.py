@@ -5,8 +5,7 @@ named; 2 cluster id; 4 the client may forbid the creation of topics; 5 offline r
 epochs; 8 authorized operations on request; 9 flexible; 10 topic ids; 11 no cluster operations; 12
 topics may be requested by id alone.
 
-A response with all topics of a large cluster is built in slices from topics that are kept encoded,
-see `encoded_topics`; one with large topics that the client names is built and encoded in slices.
+A response with all topics is put together from topics that are kept encoded; see `encoded_topics`.
 
 A topic that the request creates has LEADER_NOT_AVAILABLE first, as in Kafka; clients retry.
 """
@@ -15,7 +14,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.cluster.metadata_cache import MetadataSnapshot, PartitionMetadata, TopicMetadata
 from ottla.broker.handlers.common.authorized_operations import (
@@ -24,15 +24,16 @@ from ottla.broker.handlers.common.authorized_operations import (
     TOPIC_OPERATIONS,
 )
 from ottla.broker.handlers.common.encoded_topics import (
-    PARTITIONS_PER_STEP,
     EncodedMetadata,
     EncodedTopics,
     Kind,
 )
 from ottla.broker.handlers.common.first_metadata import after_first_metadata
-from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
-from ottla.broker.runtime.slices import run_in_slices
-from ottla.controller.admin.topic_names import name_problem
+from ottla.broker.requests.api_routes import ApiRoute
+from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.requests.request_context import HandlerResult, amended
+from ottla.broker.requests.request_parts import Items
+from ottla.controller.admin.topic_limits import name_problem
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.metadata import (
     MetadataRequest,
@@ -42,27 +43,17 @@ from ottla.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from ottla.protocol.steps import Steps, run_at_once
+from ottla.protocol.registry import ApiKey
+from ottla.protocol.steps import Steps, run_in_turns
 from ottla.protocol.topics import INTERNAL_TOPICS
 from ottla.protocol.uuids import ZERO_UUID
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.endpoints import Endpoints
     from ottla.broker.cluster.metadata_cache import MetadataCache
+    from ottla.broker.coordination.auto_topic_creation import AutoTopicCreation
 
 logger = logging.getLogger("ottla.metadata")
-
-# A partition costs 1.6 us to build and encode, so a response of these takes 3 ms at once.
-MAX_PARTITIONS_AT_ONCE = 2000
-# To find the authorized operations of a topic takes 20 us: 5 ms.
-MAX_TOPICS_WITH_OPERATIONS = 250
-
-
-class TopicCreator(Protocol):
-    """Creates topics on first use (`auto.create.topics.enable`); see `auto_topic_creation`."""
-
-    async def create(self, names: list[str]) -> dict[str, int]:
-        """Creates the topics; returns the error code of each name for the response."""
 
 
 class MetadataHandler:
@@ -73,7 +64,7 @@ class MetadataHandler:
         metadata: MetadataCache,
         endpoints: Endpoints,
         cluster_id: str,
-        creator: TopicCreator,
+        creator: AutoTopicCreation,
         auto_create: bool,
     ) -> None:
         """`auto_create` is `auto.create.topics.enable`."""
@@ -82,13 +73,16 @@ class MetadataHandler:
         self._cluster_id = cluster_id
         self._creator = creator
         self._auto_create = auto_create
-        self._encoded = EncodedTopics()
-        #: `handle`, for requests that may come before the first UpdateMetadata.
-        self.handle_after_first_metadata = after_first_metadata(metadata, self.handle)
+        self._encoded = EncodedTopics(metadata)
+        self._after_first_metadata = after_first_metadata(metadata, self.handle)
+
+    def handle_after_first_metadata(self, context: RequestContext, request: Any) -> HandlerResult:
+        """`handle`, for requests that may come before the first UpdateMetadata."""
+        return self._after_first_metadata(context, request)
 
     def handle(
         self, context: RequestContext, request: MetadataRequest
-    ) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse | Deferred]:
+    ) -> Steps[MetadataResponse] | Coroutine[Any, Any, MetadataResponse]:
         version = context.header.api_version
         snapshot = self._metadata.snapshot
         nodes = self._endpoints.nodes(context)
@@ -105,54 +99,31 @@ class MetadataHandler:
             snapshot, reachable, version, request.include_topic_authorized_operations
         )
         if requested is None or (version == 0 and not requested):
-            has_operations = builder.operations != NOT_REQUESTED
-            if snapshot.partition_count > MAX_PARTITIONS_AT_ONCE or (
-                has_operations and len(snapshot.topics) > MAX_TOPICS_WITH_OPERATIONS
-            ):
-                return self._all_topics(context, response, builder)
-            response.topics = [run_at_once(builder.row(each)) for each in snapshot.topics.values()]
-            return response
+            return self._all_topics(context, response, builder)
         found, missing = builder.requested(requested)
-        creates = self._auto_create and (version < 4 or request.allow_auto_topic_creation)
-        if sum(len(topic.partitions) for _, topic in found if topic) > MAX_PARTITIONS_AT_ONCE:
-            return self._large_topics(context, response, builder, found, missing, creates)
-        response.topics = run_at_once(builder.rows(found))
-        if missing and creates:
-            return self._with_created(response, missing)
-        response.topics.extend(_missing_rows(missing, {}))
-        return response
+        if missing and self._auto_create and (version < 4 or request.allow_auto_topic_creation):
+            return self._with_created(response, builder, found, missing)
+        return _named_topics(response, builder, found, missing)
 
-    async def _large_topics(
+    async def _with_created(
         self,
-        context: RequestContext,
         response: MetadataResponse,
         builder: _TopicBuilder,
         found: Sequence[_Requested],
         missing: list[str],
-        creates: bool,
-    ) -> Deferred:
-        response.topics = await run_in_slices(builder.rows(found))
-        if missing and creates:
-            await self._with_created(response, missing)
-        else:
-            response.topics.extend(_missing_rows(missing, {}))
-        await context.respond_in_turns(response)
-        return DEFERRED
-
-    async def _with_created(
-        self, response: MetadataResponse, missing: list[str]
     ) -> MetadataResponse:
-        """The response with the rows of topics that did not exist and are being created."""
+        """Respond also with the topics that do not exist and are being created."""
+        response.topics = await run_in_turns(builder.rows(found))
         names = [name for name in missing if name_problem(name) is None]
         codes = await self._creator.create(names) if names else {}
         response.topics.extend(_missing_rows(missing, codes))
         return response
 
-    async def _all_topics(
+    def _all_topics(
         self, context: RequestContext, response: MetadataResponse, builder: _TopicBuilder
-    ) -> MetadataResponse:
-        """The response with all topics of a large cluster that the client may describe."""
-        rows: list[Any] = await self._encoded.rows(
+    ) -> Steps[MetadataResponse]:
+        """Respond with all topics that the client may describe."""
+        rows: list[Any] = yield from self._encoded.rows(
             builder.snapshot, builder.kind, builder.row, builder.operations
         )
         found = EncodedMetadata(
@@ -162,8 +133,19 @@ class MetadataHandler:
             topics=rows,
             cluster_authorized_operations=response.cluster_authorized_operations,
         )
-        await context.amend_in_turns(found)
+        yield from amended(context, found)
         return found
+
+
+def _named_topics(
+    response: MetadataResponse,
+    builder: _TopicBuilder,
+    found: Sequence[_Requested],
+    missing: list[str],
+) -> Steps[MetadataResponse]:
+    response.topics = yield from builder.rows(found)
+    response.topics.extend(_missing_rows(missing, {}))
+    return response
 
 
 def _missing_rows(names: list[str], codes: dict[str, int]) -> list[MetadataResponseTopic]:
@@ -196,13 +178,13 @@ class _TopicBuilder:
 
     @property
     def kind(self) -> Kind:
-        """What, besides the topics, the rows depend on."""
+        """The facts besides the topics that the rows depend on."""
         return Kind(self._version, frozenset(self._reachable), frozenset(self.snapshot.brokers))
 
     def requested(
         self, entries: Sequence[MetadataRequestTopic]
     ) -> tuple[list[_Requested], list[str]]:
-        """What is requested, each topic once, and the names that do not exist."""
+        """Return the requested topics, each once, and the names that do not exist."""
         topics, names = self.snapshot.topics, self.snapshot.topic_names
         found: list[_Requested] = []
         missing: list[str] = []
@@ -239,13 +221,10 @@ class _TopicBuilder:
 
     def row(self, topic: TopicMetadata) -> Steps[MetadataResponseTopic]:
         states = topic.partitions
-        indexes = sorted(states)
         partitions: list[MetadataResponsePartition] = []
-        for start in range(0, len(indexes), PARTITIONS_PER_STEP):
-            if start:
-                yield
-            step = indexes[start : start + PARTITIONS_PER_STEP]
-            partitions += [self._partition(states[index]) for index in step]
+        for index in sorted(states):
+            partitions.append(self._partition(states[index]))
+            yield
         return MetadataResponseTopic(
             ErrorCode.NONE,
             topic.name,
@@ -282,3 +261,19 @@ class _TopicBuilder:
             isr,
             state.offline_replicas,
         )
+
+
+def _error_rows(request: Any, response: Any, code: int, message: str | None) -> None:
+    for topic in request.topics or ():
+        response.topics.append(MetadataResponseTopic(code, topic.name or "", topic.topic_id))
+
+
+ROUTES = (
+    ApiRoute(
+        ApiKey.METADATA,
+        MetadataHandler.handle_after_first_metadata,
+        check="metadata_of",
+        errors=_error_rows,
+        items=(Items("topics", "topics", key=attrgetter("name", "topic_id"), each=False),),
+    ),
+)

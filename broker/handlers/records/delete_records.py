@@ -6,11 +6,13 @@ Offset -1 stands for the high watermark.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ottla.broker.replication.delayed_delete_records import DelayedDeleteRecords, Waiting
-from ottla.broker.requests.error_map import error_code
+from ottla.broker.replication.delayed_writes import DelayedDeleteRecords, WaitingDeletion
+from ottla.broker.requests.api_routes import ApiRoute
+from ottla.broker.requests.error_responses import error_code
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
+from ottla.broker.requests.request_parts import TOPICS
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -18,6 +20,7 @@ from ottla.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from ottla.protocol.registry import ApiKey
 from ottla.protocol.topics import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
@@ -35,7 +38,7 @@ class DeleteRecordsHandler:
 
     def handle(self, context: RequestContext, request: DeleteRecordsRequest) -> Deferred:
         response = DeleteRecordsResponse()
-        waiting: list[Waiting] = []
+        waiting: list[WaitingDeletion] = []
         # As in Kafka, the last offset of a partition that is there twice.
         offsets: dict[str, dict[int, int]] = {}
         for topic in request.topics:
@@ -63,7 +66,7 @@ class DeleteRecordsHandler:
 
     def _delete(
         self, topic: str, index: int, offset: int, result: DeleteRecordsPartitionResult
-    ) -> Waiting:
+    ) -> WaitingDeletion:
         if topic in INTERNAL_TOPICS:
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot delete records of {topic}."
@@ -78,8 +81,28 @@ class DeleteRecordsHandler:
         target = log.high_watermark if offset == _HIGH_WATERMARK else offset
         if target < 0:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        log.delete_records_before(target)
+        log.truncator.delete_records_before(target)
         # Not for what waits there, but for what its next response has: the new log start, too.
         self._replica_manager.fetch_purgatory.check_and_complete(partition.key)
         result.low_watermark = partition.low_watermark()
         return partition, target, result
+
+
+def _error_rows(request: Any, response: Any, code: int, message: str | None) -> None:
+    for topic in request.topics:
+        rows = [
+            DeleteRecordsPartitionResult(requested.partition_index, -1, code)
+            for requested in topic.partitions
+        ]
+        response.topics.append(DeleteRecordsTopicResult(topic.name, rows))
+
+
+ROUTES = (
+    ApiRoute(
+        ApiKey.DELETE_RECORDS,
+        DeleteRecordsHandler.handle,
+        check="delete_records",
+        errors=_error_rows,
+        items=(TOPICS,),
+    ),
+)

@@ -11,12 +11,12 @@ A partition without new records has empty records in the response, never null.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.handlers.common.leader_hints import LeaderHints
+from ottla.broker.cluster.endpoints import LeaderHints
+from ottla.broker.handlers.common.respond_later import respond_later
 from ottla.broker.replication.delayed_fetch import FetchParams
 from ottla.broker.replication.fetch_sessions import (
     FetchContext,
@@ -24,15 +24,10 @@ from ottla.broker.replication.fetch_sessions import (
     FetchResult,
     FetchSessions,
 )
-from ottla.broker.replication.large_fetches import (
-    MAX_FOLLOWED_PER_TURN,
-    MAX_PARTITIONS_PER_TURN,
-    PARTITIONS_PER_STEP,
-    fetch_many,
-)
 from ottla.broker.replication.partition import READ_COMMITTED, READ_LOG_END, READ_UNCOMMITTED
+from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
-from ottla.broker.runtime.slices import in_parts, run_in_slices
+from ottla.broker.requests.request_parts import FETCH
 from ottla.broker.security.authorization.access_control import may_read_all
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.fetch import (
@@ -43,6 +38,7 @@ from ottla.protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
+from ottla.protocol.registry import ApiKey
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache, TopicMetadata
@@ -50,8 +46,7 @@ if TYPE_CHECKING:
     from ottla.broker.quotas.client_quotas import ClientQuotas
     from ottla.broker.replication.replica_manager import ReplicaManager
     from ottla.broker.security.authorization.access_control import MayRead
-
-logger = logging.getLogger("ottla.fetch")
+    from ottla.protocol.steps import Steps
 
 # Of a response without topics, and of a partition without records with its share of the topic.
 _RESPONSE_BYTES = 16
@@ -66,7 +61,7 @@ _FAILURES = frozenset(
 
 
 class FetchHandler:
-    """Resolves the fetch session, reads from the replica manager, builds the response."""
+    """Resolve the fetch session, read from the replica manager, build the response."""
 
     def __init__(
         self,
@@ -93,66 +88,40 @@ class FetchHandler:
 
     def handle(
         self, context: RequestContext, request: FetchRequest
-    ) -> Deferred | Coroutine[Any, Any, Deferred]:
+    ) -> Steps[FetchResponse | Deferred]:
+        """May pause between two partitions."""
         version = context.header.api_version
         params = self._params(request, version)
-        if self._quota.table and not params.is_follower:
+        is_follower = params.is_follower
+        if self._quota.table and not is_follower:
             self._limit(context, params)
         snapshot = self._metadata.snapshot
-        fetch = self._sessions.context(request, version, snapshot.topic_names, params.is_follower)
-        items = fetch.items()
-        if request.topics and _is_large(request, len(items), params.is_follower):
-            return self._handle_in_slices(context, fetch, items, params)
-        params.only_news = params.is_follower and not fetch.sends_all
-        topics = snapshot.topics
-        failed: list[FetchResult] = []
-        wanted: list[FetchItem] = []
-        may_read = None if self._may_read is None else self._may_read(context, params.is_follower)
-        if may_read is None and fetch.is_known_in(topics):
-            wanted, items = items, []  # all, without a look at each
-        _sort_out(items, topics, may_read, wanted, failed)
-        if params.only_news and not failed:
-            fetch.set_known_in(topics)  # of followers only: few sessions keep what they knew
-        if not wanted:
-            # There is nothing to wait for: the response has errors only.
-            self._response(context, fetch, failed, params.is_follower)
-            return DEFERRED
-        self._replica_manager.fetch_messages(
-            params,
-            wanted,
-            lambda results: self._response(context, fetch, results + failed, params.is_follower),
+        fetch = yield from self._sessions.context(
+            request, version, snapshot.topic_names, is_follower
         )
-        return DEFERRED
-
-    async def _handle_in_slices(
-        self,
-        context: RequestContext,
-        fetch: FetchContext,
-        items: list[FetchItem],
-        params: FetchParams,
-    ) -> Deferred:
-        """All partitions are read, also those of a follower without news."""
-        topics = self._metadata.snapshot.topics
+        params.only_news = is_follower and not fetch.sends_all
+        topics = snapshot.topics
+        results: list[FetchResult] = []
         failed: list[FetchResult] = []
-        wanted: list[FetchItem] = []
-        may_read = None if self._may_read is None else self._may_read(context, params.is_follower)
-
-        def sort_out(items: Iterable[FetchItem]) -> None:
-            _sort_out(items, topics, may_read, wanted, failed)
-
-        async def respond(results: list[FetchResult]) -> None:
-            try:
-                await self._respond_in_slices(context, fetch, results + failed, params.is_follower)
-            except Exception:
-                logger.exception("Unexpected error responding to a fetch of many partitions")
-                context.close("the response to its fetch failed")
-
-        await run_in_slices(in_parts(items, PARTITIONS_PER_STEP, sort_out))
-        if wanted:
-            await fetch_many(self._replica_manager, params, wanted, respond)
-        else:
-            await respond([])
-        return DEFERRED
+        wanted = fetch.items
+        may_read = None if self._may_read is None else self._may_read(context, is_follower)
+        if may_read is not None or fetch.known_in is not topics:
+            wanted = yield from _sort_out(wanted, topics, may_read, failed)
+            if params.only_news and not failed:
+                fetch.set_known_in(topics)  # of followers only: few sessions keep what they knew
+        if wanted:  # else there is nothing to wait for: the response has errors only
+            found = yield from self._replica_manager.fetch(
+                params,
+                wanted,
+                lambda reading: respond_later(
+                    context,
+                    self._late_response(context, fetch, is_follower, reading, failed, may_read),
+                ),
+            )
+            if found is None:
+                return DEFERRED
+            results = found
+        return (yield from self._response(context, fetch, is_follower, results + failed))
 
     def _limit(self, context: RequestContext, params: FetchParams) -> None:
         """A larger response would exceed the quota and be throttled."""
@@ -161,14 +130,13 @@ class FetchHandler:
         params.min_bytes = min(params.min_bytes, params.max_bytes)
 
     def _params(self, request: FetchRequest, version: int) -> FetchParams:
-        params = FetchParams()
         state = request.replica_state
-        if version >= 15:
-            if state is not None:  # Only followers send it.
-                params.replica_id = state.replica_id
-                params.replica_epoch = state.replica_epoch
-        else:
-            params.replica_id = request.replica_id
+        if version < 15:
+            params = FetchParams(request.replica_id)
+        elif state is None:
+            params = FetchParams()
+        else:  # Only followers send it.
+            params = FetchParams(state.replica_id, state.replica_epoch)
         params.max_wait_ms = request.max_wait_ms
         params.max_bytes = min(request.max_bytes, self._max_bytes)
         params.min_bytes = min(request.min_bytes, params.max_bytes)
@@ -181,96 +149,56 @@ class FetchHandler:
         params.client_rack = request.rack_id
         return params
 
+    def _late_response(
+        self,
+        context: RequestContext,
+        fetch: FetchContext,
+        is_follower: bool,
+        reading: Steps[list[FetchResult]],
+        failed: list[FetchResult],
+        may_read: Callable[[str], bool] | None,
+    ) -> Steps[FetchResponse | Deferred]:
+        results = _still_allowed((yield from reading), may_read)
+        return (yield from self._response(context, fetch, is_follower, results + failed))
+
     def _response(
         self,
         context: RequestContext,
         fetch: FetchContext,
-        results: list[FetchResult],
         is_follower: bool,
-    ) -> None:
-        if self._is_throttled(context, fetch, results, is_follower):
-            return
-        error_code, session_id, results = fetch.finish(results)
+        results: list[FetchResult],
+    ) -> Steps[FetchResponse | Deferred]:
+        if not is_follower and (self._quota.table or self._request_quota.table):
+            throttle_ms = self._throttle(context, fetch, results)
+            if throttle_ms:
+                error_code, session_id = fetch.throttled()
+                context.throttle_time_ms = throttle_ms
+                return FetchResponse(error_code=error_code, session_id=session_id)
+        error_code, session_id, results = yield from fetch.finish(results)
         response = FetchResponse(error_code=error_code, session_id=session_id)
-        self._add_rows(context, response, results, is_follower)
-        if not self._converts(context, fetch, response, results, is_follower):
-            context.respond(response)
-
-    async def _respond_in_slices(
-        self,
-        context: RequestContext,
-        fetch: FetchContext,
-        results: list[FetchResult],
-        is_follower: bool,
-    ) -> None:
-        """As `_response`."""
-        if self._is_throttled(context, fetch, results, is_follower):
-            return
-        error_code, session_id, results = await run_in_slices(fetch.finish_in_steps(results))
-        response = FetchResponse(error_code=error_code, session_id=session_id)
-
-        def add_rows(some: Iterable[FetchResult]) -> None:
-            self._add_rows(context, response, some, is_follower)
-
-        await run_in_slices(in_parts(results, PARTITIONS_PER_STEP, add_rows))
-        if not self._converts(context, fetch, response, results, is_follower):
-            await context.respond_in_turns(response)
-
-    def _is_throttled(
-        self,
-        context: RequestContext,
-        fetch: FetchContext,
-        results: list[FetchResult],
-        is_follower: bool,
-    ) -> bool:
-        """Whether the client exceeds a quota and got an empty response."""
-        if is_follower or not (self._quota.table or self._request_quota.table):
-            return False
-        throttle_ms = self._throttle(context, fetch, results)
-        if not throttle_ms:
-            return False
-        error_code, session_id = fetch.throttled()
-        context.respond(FetchResponse(error_code=error_code, session_id=session_id), throttle_ms)
-        return True
-
-    def _converts(
-        self,
-        context: RequestContext,
-        fetch: FetchContext,
-        response: FetchResponse,
-        results: list[FetchResult],
-        is_follower: bool,
-    ) -> bool:
-        """Whether records are converted for an old client, and the response is sent after that."""
-        version, conversion = context.header.api_version, self._down_conversion
-        if version >= 10 or not conversion.check(version, results, is_follower=is_follower):
-            return False
-        conversion.convert_and_respond(context, response, results, fetch.items())
-        return True
-
-    def _add_rows(
-        self,
-        context: RequestContext,
-        response: FetchResponse,
-        results: Iterable[FetchResult],
-        is_follower: bool,
-    ) -> None:
-        topics = response.responses
         statistics = self._replica_manager.context.topics
-        last_topic = topics[-1] if topics else None
-        for topic, topic_id, data in results:
+        last_topic: FetchableTopicResponse | None = None
+        for number, (item, data) in enumerate(results):
+            if number:
+                yield
+            topic, topic_id = item.topic, item.topic_id
             if data.error_code:
                 self._adapt_error(context, response, topic, data)
             records = data.records
-            if records:
+            if records is not None and (size := len(records)):
                 if is_follower:
-                    statistics.replicated_out_bytes += len(records)
+                    statistics.replicated_out_bytes += size
                 elif topic is not None:
-                    statistics.get(topic).sent_bytes += len(records)
+                    statistics.get(topic).sent_bytes += size
             if last_topic is None or last_topic.topic != topic or last_topic.topic_id != topic_id:
                 last_topic = FetchableTopicResponse(topic or "", topic_id)
-                topics.append(last_topic)
+                response.responses.append(last_topic)
             last_topic.partitions.append(data)
+        version, conversion = context.header.api_version, self._down_conversion
+        if version < 10 and conversion.check(version, results, is_follower=is_follower):
+            conversion.convert_and_respond(context, response, results)
+            return DEFERRED
+        return response
 
     def _throttle(
         self, context: RequestContext, fetch: FetchContext, results: list[FetchResult]
@@ -282,7 +210,7 @@ class FetchHandler:
         its quota, too.
         """
         size = _RESPONSE_BYTES
-        for _, _, data in results:
+        for _, data in results:
             if data.records or data.error_code or fetch.sends_all:
                 size += _PARTITION_BYTES + len(data.records or b"")
         user, client_id = context.principal.name, context.header.client_id or ""
@@ -319,39 +247,69 @@ class FetchHandler:
             response.node_endpoints.append(NodeEndpoint(*node))
 
 
-def _is_large(request: FetchRequest, read: int, is_follower: bool) -> bool:
-    """`read`: the partitions of the session, which are all read if it is."""
-    changed = sum(len(topic.partitions) for topic in request.topics)
-    if changed > MAX_PARTITIONS_PER_TURN:
-        return True
-    return is_follower and changed > MAX_FOLLOWED_PER_TURN and read <= 4 * changed
-
-
 def _sort_out(
-    items: Iterable[FetchItem],
+    items: list[FetchItem],
     topics: Mapping[str, TopicMetadata],
     may_read: Callable[[str], bool] | None,
-    wanted: list[FetchItem],
     failed: list[FetchResult],
-) -> None:
-    """Adds the items that exist and may be read to `wanted`, the others' errors to `failed`."""
+) -> Steps[list[FetchItem]]:
+    """Return the items that exist and may be read; add the errors of the others to `failed`."""
+    wanted: list[FetchItem] = []
     for item in items:
-        topic, topic_id, position = item
+        topic = item.topic
         if topic is None:
-            failed.append((topic, topic_id, _failed(position, ErrorCode.UNKNOWN_TOPIC_ID)))
-            continue
-        if may_read is not None and not may_read(topic):
-            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            failed.append((topic, topic_id, _failed(position, code)))
-            continue
-        known = topics.get(topic)
-        if known is None or position.partition not in known.partitions:
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            failed.append((topic, topic_id, _failed(position, code)))
+            failed.append(_failed(item, ErrorCode.UNKNOWN_TOPIC_ID))
+        elif may_read is not None and not may_read(topic):
+            failed.append(_failed(item, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
         else:
-            wanted.append(item)
+            known = topics.get(topic)
+            if known is None or item.partition not in known.partitions:
+                failed.append(_failed(item, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            else:
+                wanted.append(item)
+        if len(items) > 1:
+            yield
+    return wanted
 
 
-def _failed(position: object, code: int) -> PartitionData:
-    index: int = position.partition  # type: ignore[attr-defined]
-    return PartitionData(index, code, -1, -1, -1, records=b"")
+def _still_allowed(
+    results: list[FetchResult], may_read: Callable[[str], bool] | None
+) -> list[FetchResult]:
+    """Return the results, without the records of topics that the client may no longer read.
+
+    An ACL may have changed while the request waited. Kafka sends them.
+    """
+    if may_read is None:
+        return results
+    topics = {item.topic for item, _ in results if item.topic is not None}
+    denied = {topic for topic in topics if not may_read(topic)}
+    if not denied:
+        return results
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return [_failed(item, code) if item.topic in denied else (item, data) for item, data in results]
+
+
+def _failed(item: FetchItem, code: int) -> FetchResult:
+    return item, PartitionData(item.partition, code, -1, -1, -1, records=b"")
+
+
+def _error_rows(request: Any, response: Any, code: int, message: str | None) -> None:
+    if request.session_id:
+        return  # The top-level code stands for the whole session.
+    for topic in request.topics:
+        rows = [
+            PartitionData(requested.partition, code, -1, -1, -1, records=b"")
+            for requested in topic.partitions
+        ]
+        response.responses.append(FetchableTopicResponse(topic.topic, topic.topic_id, rows))
+
+
+ROUTES = (
+    ApiRoute(
+        ApiKey.FETCH,
+        FetchHandler.handle,
+        check="unchecked",
+        errors=_error_rows,
+        limits=FETCH,
+    ),
+)

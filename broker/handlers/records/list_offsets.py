@@ -13,8 +13,10 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.broker.replication.partition import READ_COMMITTED, Partition
-from ottla.broker.requests.error_map import error_code
+from ottla.broker.requests.api_routes import ApiRoute
+from ottla.broker.requests.error_responses import error_code
 from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.requests.request_parts import TOPICS
 from ottla.broker.runtime.tasks import WorkerPool
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.list_offsets import (
@@ -24,6 +26,7 @@ from ottla.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from ottla.protocol.registry import ApiKey
 from ottla.storage.log.batch_times import BatchTimes, ReadBudgetExceeded, read_times
 from ottla.storage.records.validation_budget import ValidationBudget
 
@@ -316,3 +319,23 @@ def offsets_before(
         visible = [offset for offset in offsets if offset <= high_watermark]
         return [high_watermark, *visible]
     return offsets
+
+
+def _error_rows(request: Any, response: Any, code: int, message: str | None) -> None:
+    for topic in request.topics:
+        rows = [
+            ListOffsetsPartitionResponse(requested.partition_index, code)
+            for requested in topic.partitions
+        ]
+        response.topics.append(ListOffsetsTopicResponse(topic.name, rows))
+
+
+ROUTES = (
+    ApiRoute(
+        ApiKey.LIST_OFFSETS,
+        ListOffsetsHandler.handle,
+        check="list_offsets",
+        errors=_error_rows,
+        items=(TOPICS,),
+    ),
+)

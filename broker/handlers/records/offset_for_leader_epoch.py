@@ -6,10 +6,12 @@ A follower or consumer that compares it with its own log or position finds where
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ottla.broker.requests.error_map import error_code
+from ottla.broker.requests.api_routes import ApiRoute
+from ottla.broker.requests.error_responses import error_code
 from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.requests.request_parts import TOPICS
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -17,6 +19,7 @@ from ottla.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
+from ottla.protocol.registry import ApiKey
 
 if TYPE_CHECKING:
     from ottla.broker.replication.replica_manager import ReplicaManager
@@ -49,3 +52,20 @@ class OffsetForLeaderEpochHandler:
                 else:
                     row.leader_epoch, row.end_offset = found
         return response
+
+
+def _error_rows(request: Any, response: Any, code: int, message: str | None) -> None:
+    for topic in request.topics:
+        rows = [EpochEndOffset(code, requested.partition, -1, -1) for requested in topic.partitions]
+        response.topics.append(OffsetForLeaderTopicResult(topic.topic, rows))
+
+
+ROUTES = (
+    ApiRoute(
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
+        OffsetForLeaderEpochHandler.handle,
+        check="offset_for_leader_epoch",
+        errors=_error_rows,
+        items=(TOPICS,),
+    ),
+)

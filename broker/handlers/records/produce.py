@@ -11,14 +11,14 @@ has appended the records. acks=-1: acknowledged when they are committed.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
 from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
 
-from ottla.broker.handlers.common.leader_hints import LeaderHints
-from ottla.broker.replication.large_produces import MAX_PARTITIONS_PER_TURN, append_in_turns
+from ottla.broker.cluster.endpoints import LeaderHints
+from ottla.broker.handlers.common.respond_later import respond_later
+from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
-from ottla.broker.runtime.tasks import spawn
+from ottla.broker.requests.request_parts import PRODUCE
 from ottla.protocol.errors import ErrorCode, KafkaError, error_name
 from ottla.protocol.message import RecordsBuffer
 from ottla.protocol.messages.produce import (
@@ -29,16 +29,24 @@ from ottla.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from ottla.protocol.registry import ApiKey
 from ottla.protocol.topics import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
-    from ottla.broker.handlers.common.transactional_produce import TransactionalProduce
+    from ottla.broker.handlers.common.transactional_produce import (
+        BegunTransaction,
+        Guards,
+        TransactionalProduce,
+    )
     from ottla.broker.quotas.client_quotas import ClientQuota
     from ottla.broker.replication.deferred_validation import ProduceEntry
     from ottla.broker.replication.replica_manager import ReplicaManager
+    from ottla.protocol.steps import Steps
 
 # Kafka lets its own tools write to internal topics when they give this client id.
 _ADMIN_CLIENT_ID = "__admin_client"
+
+_ACKS = frozenset((-1, 0, 1))
 
 _MAGIC_OFFSET = 16
 _ATTRIBUTES_OFFSET = 22
@@ -72,10 +80,11 @@ class ProduceHandler:
 
     def handle(
         self, context: RequestContext, request: ProduceRequest
-    ) -> Deferred | Coroutine[Any, Any, Deferred]:
-        acks = request.acks
-        version = context.header.api_version
-        transactional_id = request.transactional_id
+    ) -> Steps[ProduceResponse | Deferred | None]:
+        """May pause between two partitions, whether it validates or appends their records."""
+        acks, version = request.acks, context.header.api_version
+        is_transactional = request.transactional_id is not None
+        request_error = ErrorCode.NONE if acks in _ACKS else ErrorCode.INVALID_REQUIRED_ACKS
         response = ProduceResponse()
         topics: dict[str, list[PartitionProduceResponse]] = {}
         rows: dict[tuple[str, int], PartitionProduceResponse] = {}
@@ -85,77 +94,100 @@ class ProduceHandler:
             if not topic.partition_data:
                 continue  # Not in Kafka's response either.
             if name not in topics:
-                response.responses.append(TopicProduceResponse(name, topics.setdefault(name, [])))
-            topic_error = self._topic_error(acks, name, context)
+                topics[name] = []
+                response.responses.append(TopicProduceResponse(name, topics[name]))
+            topic_error = request_error
+            if name in INTERNAL_TOPICS and context.header.client_id != _ADMIN_CLIENT_ID:
+                topic_error = topic_error or ErrorCode.INVALID_TOPIC_EXCEPTION
             for data in topic.partition_data:
+                if rows:
+                    yield
                 key = (name, data.index)
                 row = rows.get(key)
                 if row is None:
                     row = rows[key] = PartitionProduceResponse(data.index, topic_error, -1, -1, -1)
                     topics[name].append(row)
-                if topic_error:
-                    continue
-                records = _valid_records(row, data.records, version)
-                if records is None:
-                    continue
-                if transactional_id is None and _is_transactional(records):
-                    # As Kafka, for all partitions of the request.
-                    raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-                found[key] = records
+                if not topic_error:
+                    records = _valid_records(row, data.records, version, is_transactional)
+                    if records is not None:
+                        found[key] = records
         entries: list[ProduceEntry] = []
         for (name, index), records in found.items():
             row = rows[name, index]
             if row.error_code:
-                # Of a partition that is there twice, once with invalid records: that is the
+                # The partition is there twice, once with invalid records: their error is the
                 # response, as in Kafka.
                 row = PartitionProduceResponse(index, 0, -1, -1, -1)
             entries.append((name, index, records, row))
-        timeout_ms = request.timeout_ms
+        if is_transactional:
+            begun = yield from self._transactional.begin(entries)
+            if begun.producer is not None:
+                self._append_verified(context, request, begun, entries, response)
+                return DEFERRED
+        return (yield from self._append(context, request, entries, response))
 
-        def respond() -> None:
-            self._respond(context, acks, response)
+    def _append_verified(
+        self,
+        context: RequestContext,
+        request: ProduceRequest,
+        begun: BegunTransaction,
+        entries: list[ProduceEntry],
+        response: ProduceResponse,
+    ) -> None:
+        """Append when the coordinator has verified that the transaction has the partitions."""
 
-        if transactional_id is not None:
-            return self._transactional.append(
-                transactional_id, version, acks, timeout_ms, entries, respond
-            )
-        append_in_turns(self._replica_manager, acks, timeout_ms, entries, respond)
-        return DEFERRED
+        def verified(entries: list[ProduceEntry]) -> None:
+            respond_later(context, self._append(context, request, entries, response, begun.guards))
 
-    def _topic_error(self, acks: int, topic: str, context: RequestContext) -> int:
-        """The error of all partitions of a topic, before their records are validated."""
-        if acks not in (-1, 0, 1):
-            return ErrorCode.INVALID_REQUIRED_ACKS
-        if topic in INTERNAL_TOPICS and context.header.client_id != _ADMIN_CLIENT_ID:
-            return ErrorCode.INVALID_TOPIC_EXCEPTION
-        return ErrorCode.NONE
+        assert request.transactional_id is not None
+        self._transactional.verify(
+            request.transactional_id, context.header.api_version, begun, entries, verified
+        )
 
-    def _respond(self, context: RequestContext, acks: int, response: ProduceResponse) -> None:
-        failed = rows = 0
+    def _append(
+        self,
+        context: RequestContext,
+        request: ProduceRequest,
+        entries: list[ProduceEntry],
+        response: ProduceResponse,
+        guards: Guards | None = None,
+    ) -> Steps[ProduceResponse | Deferred | None]:
+        is_done = yield from self._replica_manager.append(
+            request.acks,
+            request.timeout_ms,
+            entries,
+            lambda: respond_later(context, self._response(context, request.acks, response)),
+            guards=guards,
+        )
+        if not is_done:
+            return DEFERRED
+        return (yield from self._response(context, request.acks, response))
+
+    def _response(
+        self, context: RequestContext, acks: int, response: ProduceResponse
+    ) -> Steps[ProduceResponse | Deferred | None]:
+        failed, knows_leaders = ErrorCode.NONE, context.header.api_version >= 10
         for topic in response.responses:
-            rows += len(topic.partition_responses)
-            for row in topic.partition_responses:
+            for number, row in enumerate(topic.partition_responses):
+                if number:
+                    yield
                 if row.error_code:
                     failed = row.error_code
-                    if failed in _LEADER_ERRORS and context.header.api_version >= 10:
+                    if failed in _LEADER_ERRORS and knows_leaders:
                         self._add_hint(context, response, topic.name, row)
-        throttle_ms = 0
         if self._quota.table:
-            throttle_ms = self._quota.record(
+            context.throttle_time_ms = self._quota.record(
                 context.principal.name,
                 context.header.client_id or "",
                 context.frame_bytes,
                 int(monotonic() * 1000),
             )
-        if acks != 0 and rows > MAX_PARTITIONS_PER_TURN:
-            context.throttle_time_ms = throttle_ms
-            spawn(context.respond_in_turns(response), name="produce-response")
-        elif acks != 0:
-            context.respond(response, throttle_ms)
-        elif failed:
+        if acks:
+            return response
+        if failed:
             context.close(f"a produce request with acks=0 failed with {error_name(failed)}")
-        else:
-            context.respond(None, throttle_ms)
+            return DEFERRED
+        return None
 
     def _add_hint(
         self,
@@ -175,36 +207,39 @@ class ProduceHandler:
             produce_response.node_endpoints.append(NodeEndpoint(*node))
 
 
-def _is_transactional(records: memoryview) -> bool:
-    """Whether a batch belongs to a transaction. Without a transactional id nothing ends that, and
-    readers of committed records would wait for it."""
-    return (
-        len(records) >= _BATCH_OVERHEAD
-        and bool(records[_ATTRIBUTES_OFFSET] & _TRANSACTIONAL_MASK)
-        and records[_MAGIC_OFFSET] == 2
-    )
-
-
 def _reject(row: PartitionProduceResponse, code: int, message: str) -> None:
     row.error_code = code
     row.error_message = message
 
 
 def _valid_records(
-    row: PartitionProduceResponse, buffer: RecordsBuffer | None, version: int
+    row: PartitionProduceResponse,
+    buffer: RecordsBuffer | None,
+    version: int,
+    is_transactional: bool,
 ) -> memoryview | None:
-    """The records of a partition if they are valid by the version; the log validates the rest.
+    """Return the records of a partition, or None with the error in its row.
 
-    As Kafka, leaves out a batch that is cut off behind a whole one.
+    Checks what depends on the request; the log validates the rest. As Kafka, leaves out a batch
+    that is cut off behind a whole one. Raises TRANSACTIONAL_ID_AUTHORIZATION_FAILED, for the whole
+    request as in Kafka, for a transactional batch without a transactional id: nothing would end
+    its transaction, and readers of committed records would wait for it.
     """
     if not buffer:
         _reject(row, ErrorCode.INVALID_RECORD, "The partition has no records.")
         return None
     # The network layer decodes records as a view of a writable frame.
     records = cast("memoryview", buffer)
+    size = len(records)
+    if (
+        not is_transactional
+        and size >= _BATCH_OVERHEAD
+        and records[_ATTRIBUTES_OFFSET] & _TRANSACTIONAL_MASK
+        and records[_MAGIC_OFFSET] == 2
+    ):
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if version < 3:
         return records  # Message sets of magic 0 and 1: the log converts them.
-    size = len(records)
     if (
         size < _BATCH_OVERHEAD
         or records[_MAGIC_OFFSET] != 2
@@ -250,3 +285,23 @@ def _problem(records: memoryview, version: int) -> tuple[int, str] | None:
     if len(rest) > _MAGIC_OFFSET and length <= len(rest) - _LENGTH_END:
         return ErrorCode.INVALID_RECORD, f"{what}exactly one record batch"
     return None
+
+
+def _error_rows(request: Any, response: Any, code: int, message: str | None) -> None:
+    for topic in request.topic_data:
+        rows = [
+            PartitionProduceResponse(data.index, code, -1, -1, -1, error_message=message)
+            for data in topic.partition_data
+        ]
+        response.responses.append(TopicProduceResponse(topic.name, rows))
+
+
+ROUTES = (
+    ApiRoute(
+        ApiKey.PRODUCE,
+        ProduceHandler.handle,
+        check="produce",
+        errors=_error_rows,
+        limits=PRODUCE,
+    ),
+)

@@ -4,18 +4,18 @@ Without an authorizer every response is SECURITY_DISABLED, as in Kafka. Deviatio
 elements of later versions fails with INVALID_REQUEST (Kafka closes the connection), and so does ANY
 or MATCH in a creation.
 
-A filter without a name is compared with every ACL of the cluster, in slices if there are many.
+A filter without a name is compared with every ACL of the cluster, with pauses if there are many.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.requests.error_map import error_code, error_message
-from ottla.broker.requests.long_responses import respond_when_built
-from ottla.broker.requests.request_channel import Deferred, RequestContext
-from ottla.broker.runtime.slices import run_in_slices
+from ottla.broker.requests.api_routes import ApiRoute
+from ottla.broker.requests.error_responses import error_code, error_message
+from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.requests.request_context import OnCluster
 from ottla.broker.security.authorization.acl_rules import AclFilter
 from ottla.broker.security.authorization.acl_types import (
     CLUSTER_NAME,
@@ -51,6 +51,8 @@ from ottla.protocol.messages.describe_acls import (
     DescribeAclsResource,
     DescribeAclsResponse,
 )
+from ottla.protocol.registry import ApiKey
+from ottla.protocol.steps import run_in_turns
 
 if TYPE_CHECKING:
     from ottla.broker.security.authorization.acl_rules import AclRules
@@ -73,7 +75,7 @@ class AclAdminHandlers:
 
     def describe(
         self, context: RequestContext, request: DescribeAclsRequest
-    ) -> DescribeAclsResponse | Coroutine[Any, Any, Deferred]:
+    ) -> Steps[DescribeAclsResponse]:
         if self._store is None:
             return DescribeAclsResponse(
                 error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER
@@ -81,9 +83,6 @@ class AclAdminHandlers:
         wanted = _filter(request)
         if wanted.is_unknown:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the filter contains unknown elements")
-        return respond_when_built(context, self._describe(wanted))
-
-    def _describe(self, wanted: AclFilter) -> Steps[DescribeAclsResponse]:
         response = DescribeAclsResponse(error_message=None)
         found = yield from self._rules.find(wanted)
         for resource, acls in found:
@@ -151,7 +150,7 @@ class AclAdminHandlers:
                 ErrorCode.INVALID_REQUEST, "the filter contains unknown elements"
             )
         result = DeleteAclsFilterResult(error_message=None)
-        for resource, acls in await run_in_slices(self._rules.find(wanted)):
+        for resource, acls in await run_in_turns(self._rules.find(wanted)):
             deleted = frozenset(acls)
             code, message = int(ErrorCode.NONE), None
             try:
@@ -226,3 +225,28 @@ def _problem(creation: AclCreation) -> str | None:
     if ":" not in creation.principal:
         return f"{creation.principal!r} is not a principal; use User:{creation.principal}"
     return None
+
+
+def _create_acls_errors(request: Any, response: Any, code: int, message: str | None) -> None:
+    response.results = [AclCreationResult(code, message) for _ in request.creations]
+
+
+def _delete_acls_errors(request: Any, response: Any, code: int, message: str | None) -> None:
+    response.filter_results = [DeleteAclsFilterResult(code, message) for _ in request.filters]
+
+
+ROUTES = (
+    ApiRoute(ApiKey.DESCRIBE_ACLS, AclAdminHandlers.describe, check=OnCluster("DESCRIBE")),
+    ApiRoute(
+        ApiKey.CREATE_ACLS,
+        AclAdminHandlers.create,
+        check=OnCluster("ALTER"),
+        errors=_create_acls_errors,
+    ),
+    ApiRoute(
+        ApiKey.DELETE_ACLS,
+        AclAdminHandlers.delete,
+        check=OnCluster("ALTER"),
+        errors=_delete_acls_errors,
+    ),
+)

@@ -4,52 +4,48 @@
 Only clients that authenticated without a token may send them. Without `delegation.token.secret.key`
 they fail with DELEGATION_TOKEN_AUTH_DISABLED. Mirrors Kafka's `KafkaApis`.
 
-A client may create any number of tokens: they are described in slices.
+A client may create any number of tokens: their description pauses between them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.requests.long_responses import respond_when_built
+from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.request_channel import (
     ANONYMOUS,
-    Deferred,
     Principal,
     RequestContext,
 )
 from ottla.broker.security.authorization.acl_types import Operation, ResourceType
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.messages.create_delegation_token import (
-    CreateDelegationTokenRequest,
-    CreateDelegationTokenResponse,
-)
-from ottla.protocol.messages.describe_delegation_token import (
-    DescribedDelegationToken,
-    DescribedDelegationTokenRenewer,
-    DescribeDelegationTokenRequest,
-    DescribeDelegationTokenResponse,
-)
-from ottla.protocol.messages.expire_delegation_token import (
-    ExpireDelegationTokenRequest,
-    ExpireDelegationTokenResponse,
-)
-from ottla.protocol.messages.renew_delegation_token import (
-    RenewDelegationTokenRequest,
-    RenewDelegationTokenResponse,
-)
+from ottla.protocol.registry import ApiKey
 
 if TYPE_CHECKING:
     from ottla.broker.security.sasl.delegation_tokens import DelegationTokens
     from ottla.controller.tree.znodes_security import TokenInformation
+    from ottla.protocol.messages.create_delegation_token import (
+        CreateDelegationTokenRequest,
+        CreateDelegationTokenResponse,
+    )
+    from ottla.protocol.messages.describe_delegation_token import (
+        DescribedDelegationToken,
+        DescribeDelegationTokenRequest,
+        DescribeDelegationTokenResponse,
+    )
+    from ottla.protocol.messages.expire_delegation_token import (
+        ExpireDelegationTokenRequest,
+        ExpireDelegationTokenResponse,
+    )
+    from ottla.protocol.messages.renew_delegation_token import (
+        RenewDelegationTokenRequest,
+        RenewDelegationTokenResponse,
+    )
     from ottla.protocol.steps import Steps
 
 # The first version with the requester of a token, besides its owner (KIP-373).
 _REQUESTER_SINCE = 3
-
-# To decide on a token and to describe it takes 10 us.
-_TOKENS_PER_STEP = 8
 
 Allows = Callable[[RequestContext, Operation, ResourceType, str], bool]
 
@@ -64,6 +60,8 @@ class DelegationTokenHandlers:
     async def create(
         self, context: RequestContext, request: CreateDelegationTokenRequest
     ) -> CreateDelegationTokenResponse:
+        from ottla.protocol.messages.create_delegation_token import CreateDelegationTokenResponse
+
         requester = owner = context.principal
         if request.owner_principal_name:
             owner = Principal(request.owner_principal_type or "", request.owner_principal_name)
@@ -108,6 +106,8 @@ class DelegationTokenHandlers:
     async def renew(
         self, context: RequestContext, request: RenewDelegationTokenRequest
     ) -> RenewDelegationTokenResponse:
+        from ottla.protocol.messages.renew_delegation_token import RenewDelegationTokenResponse
+
         try:
             _require_authentication_without_token(context)
             end_ms = await self._tokens.renew(
@@ -120,6 +120,8 @@ class DelegationTokenHandlers:
     async def expire(
         self, context: RequestContext, request: ExpireDelegationTokenRequest
     ) -> ExpireDelegationTokenResponse:
+        from ottla.protocol.messages.expire_delegation_token import ExpireDelegationTokenResponse
+
         try:
             _require_authentication_without_token(context)
             end_ms = await self._tokens.expire(
@@ -131,26 +133,25 @@ class DelegationTokenHandlers:
 
     def describe(
         self, context: RequestContext, request: DescribeDelegationTokenRequest
-    ) -> DescribeDelegationTokenResponse | Coroutine[Any, Any, Deferred]:
+    ) -> Steps[DescribeDelegationTokenResponse]:
+        from ottla.protocol.messages.describe_delegation_token import (
+            DescribeDelegationTokenResponse,
+        )
+
         try:
             _require_authentication_without_token(context)
         except KafkaError as error:
             return DescribeDelegationTokenResponse(error.code)
         if not self._tokens.is_enabled:
             return DescribeDelegationTokenResponse(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
-        return respond_when_built(context, self._describe(context, request))
-
-    def _describe(
-        self, context: RequestContext, request: DescribeDelegationTokenRequest
-    ) -> Steps[DescribeDelegationTokenResponse]:
         owners = None
         if request.owners is not None:
             owners = {str(principal) for principal in _principals(request.owners)}
         with_requester = context.header.api_version >= _REQUESTER_SINCE
         found = []
-        for number, token in enumerate(self._tokens.all(), 1):
-            if number % _TOKENS_PER_STEP == 0:
-                yield
+        # A token that is removed at a pause is described all the same, as if it were removed later.
+        for token in self._tokens.all():
+            yield
             if self._is_shown(context, token, owners):
                 found.append(self._described(token, with_requester))
         return DescribeDelegationTokenResponse(tokens=found)
@@ -170,6 +171,11 @@ class DelegationTokenHandlers:
         ) or self._allows(context, of_user, ResourceType.USER, token.owner)
 
     def _described(self, token: TokenInformation, with_requester: bool) -> DescribedDelegationToken:
+        from ottla.protocol.messages.describe_delegation_token import (
+            DescribedDelegationToken,
+            DescribedDelegationTokenRenewer,
+        )
+
         owner_type, _, owner_name = token.owner.partition(":")
         requester_type, _, requester_name = token.requester.partition(":")
         renewers = (renewer.partition(":") for renewer in token.renewers)
@@ -200,3 +206,11 @@ def _require_authentication_without_token(context: RequestContext) -> None:
     without_name = protocol == "SSL" and context.principal == ANONYMOUS
     if by_token or protocol == "PLAINTEXT" or without_name:
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
+
+
+ROUTES = (
+    ApiRoute(ApiKey.CREATE_DELEGATION_TOKEN, DelegationTokenHandlers.create, check="unchecked"),
+    ApiRoute(ApiKey.RENEW_DELEGATION_TOKEN, DelegationTokenHandlers.renew, check="unchecked"),
+    ApiRoute(ApiKey.EXPIRE_DELEGATION_TOKEN, DelegationTokenHandlers.expire, check="unchecked"),
+    ApiRoute(ApiKey.DESCRIBE_DELEGATION_TOKEN, DelegationTokenHandlers.describe, check="unchecked"),
+)

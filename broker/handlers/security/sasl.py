@@ -6,6 +6,7 @@ Here SaslHandshake starts a re-authentication (KIP-368), or the response is ILLE
 
 from __future__ import annotations
 
+from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.request_channel import RequestContext
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.message import Message
@@ -14,6 +15,7 @@ from ottla.protocol.messages.sasl_authenticate import (
     SaslAuthenticateResponse,
 )
 from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from ottla.protocol.registry import ApiKey
 
 
 def handshake(context: RequestContext, request: SaslHandshakeRequest) -> Message | None:
@@ -33,3 +35,9 @@ def authenticate(
         error_code=ErrorCode.ILLEGAL_SASL_STATE,
         error_message="SaslAuthenticate request received after successful authentication",
     )
+
+
+ROUTES = (
+    ApiRoute(ApiKey.SASL_HANDSHAKE, handshake, before_authentication=True),
+    ApiRoute(ApiKey.SASL_AUTHENTICATE, authenticate, before_authentication=True),
+)

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ottla.broker.requests.error_map import error_code, error_message
-from ottla.broker.requests.long_responses import respond_after_building
-from ottla.broker.requests.request_channel import Deferred, RequestContext
+from ottla.broker.requests.api_routes import ApiRoute
+from ottla.broker.requests.error_responses import error_code, error_message
+from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.requests.request_context import OnCluster
 from ottla.broker.security.sasl.scram_credentials import (
     MAX_ITERATIONS,
     MIN_ITERATIONS,
@@ -25,26 +26,26 @@ from ottla.broker.security.sasl.scram_credentials import (
 )
 from ottla.controller.tree import znodes
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.messages.alter_user_scram_credentials import (
-    AlterUserScramCredentialsRequest,
-    AlterUserScramCredentialsResponse,
-    AlterUserScramCredentialsResult,
-    ScramCredentialDeletion,
-    ScramCredentialUpsertion,
-)
-from ottla.protocol.messages.describe_user_scram_credentials import (
-    CredentialInfo,
-    DescribeUserScramCredentialsRequest,
-    DescribeUserScramCredentialsResponse,
-    DescribeUserScramCredentialsResult,
-)
+from ottla.protocol.registry import ApiKey
+from ottla.protocol.steps import run_in_turns
 
 if TYPE_CHECKING:
     from ottla.broker.config.dynamic_config import DynamicConfig, Properties
+    from ottla.protocol.messages.alter_user_scram_credentials import (
+        AlterUserScramCredentialsRequest,
+        AlterUserScramCredentialsResponse,
+        AlterUserScramCredentialsResult,
+        ScramCredentialDeletion,
+        ScramCredentialUpsertion,
+    )
+    from ottla.protocol.messages.describe_user_scram_credentials import (
+        DescribeUserScramCredentialsRequest,
+        DescribeUserScramCredentialsResponse,
+        DescribeUserScramCredentialsResult,
+    )
     from ottla.protocol.steps import Steps
 
-# A user takes 5 us.
-_USERS_PER_STEP = 16
+    _Change = ScramCredentialUpsertion | ScramCredentialDeletion
 
 _NUMBERS = {name: number for number, name in TYPES.items()}
 _NO_NAME = "Username must not be empty"
@@ -62,10 +63,14 @@ class UserCredentialHandlers:
 
     async def describe(
         self, context: RequestContext, request: DescribeUserScramCredentialsRequest
-    ) -> DescribeUserScramCredentialsResponse | Deferred:
+    ) -> DescribeUserScramCredentialsResponse:
+        from ottla.protocol.messages.describe_user_scram_credentials import (
+            DescribeUserScramCredentialsResponse,
+        )
+
         if not request.users:
             entities = await self._dynamic_config.read_all(znodes.ENTITY_USERS)
-            return await respond_after_building(context, _all_described(entities))
+            return await run_in_turns(_all_described(entities))
         requested = Counter(user.name for user in request.users)
         results = []
         for user, times in requested.items():
@@ -93,6 +98,11 @@ class UserCredentialHandlers:
     async def alter(
         self, context: RequestContext, request: AlterUserScramCredentialsRequest
     ) -> AlterUserScramCredentialsResponse:
+        from ottla.protocol.messages.alter_user_scram_credentials import (
+            AlterUserScramCredentialsResponse,
+            AlterUserScramCredentialsResult,
+        )
+
         if not self._is_controller():
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
         rejected = _illegal(request)
@@ -118,6 +128,10 @@ class UserCredentialHandlers:
     async def _alter_user(
         self, user: str, wanted: list[_Change]
     ) -> AlterUserScramCredentialsResult:
+        from ottla.protocol.messages.alter_user_scram_credentials import (
+            AlterUserScramCredentialsResult,
+        )
+
         async def change(properties: Properties) -> Properties:
             if not _apply(properties, wanted):
                 raise KafkaError(
@@ -136,19 +150,25 @@ class UserCredentialHandlers:
         return AlterUserScramCredentialsResult(user)
 
 
-_Change = ScramCredentialUpsertion | ScramCredentialDeletion
-
-
 def _entity(user: str) -> str:
     return f"{znodes.ENTITY_USERS}/{znodes.sanitize(user)}"
 
 
 def _described(user: str, code: int, message: str) -> DescribeUserScramCredentialsResult:
+    from ottla.protocol.messages.describe_user_scram_credentials import (
+        DescribeUserScramCredentialsResult,
+    )
+
     return DescribeUserScramCredentialsResult(user, code, message)
 
 
 def _describe(user: str, properties: Properties) -> DescribeUserScramCredentialsResult | None:
     """None when the user has no credential."""
+    from ottla.protocol.messages.describe_user_scram_credentials import (
+        CredentialInfo,
+        DescribeUserScramCredentialsResult,
+    )
+
     mechanisms = [name for name in TYPES.values() if name in properties]
     if not mechanisms:
         return None
@@ -163,10 +183,13 @@ def _describe(user: str, properties: Properties) -> DescribeUserScramCredentials
 
 
 def _all_described(found: Mapping[str, Properties]) -> Steps[DescribeUserScramCredentialsResponse]:
+    from ottla.protocol.messages.describe_user_scram_credentials import (
+        DescribeUserScramCredentialsResponse,
+    )
+
     results = []
-    for number, (path, properties) in enumerate(found.items(), 1):
-        if number % _USERS_PER_STEP == 0:
-            yield
+    for path, properties in found.items():
+        yield
         name = path.partition("/")[2]
         if "/" not in name and name != znodes.DEFAULT_ENTITY:
             result = _describe(znodes.desanitize(name), properties)
@@ -179,6 +202,8 @@ def _all_described(found: Mapping[str, Properties]) -> Steps[DescribeUserScramCr
 def _illegal(request: AlterUserScramCredentialsRequest) -> dict[str, tuple[int, str]]:
     """Error code and message of users with invalid changes. One invalid change of a user rejects
     all of them."""
+    from ottla.protocol.messages.alter_user_scram_credentials import ScramCredentialUpsertion
+
     found: dict[str, tuple[int, str]] = {}
     changes: list[_Change] = [*request.deletions, *request.upsertions]
     for change in changes:
@@ -197,6 +222,8 @@ def _illegal(request: AlterUserScramCredentialsRequest) -> dict[str, tuple[int, 
 
 def _apply(properties: Properties, wanted: list[_Change]) -> bool:
     """Applies changes to the settings of a user; False when one deletes a missing credential."""
+    from ottla.protocol.messages.alter_user_scram_credentials import ScramCredentialUpsertion
+
     for change in wanted:
         mechanism = TYPES[change.mechanism]
         if isinstance(change, ScramCredentialUpsertion):
@@ -209,3 +236,39 @@ def _apply(properties: Properties, wanted: list[_Change]) -> bool:
         elif properties.pop(mechanism, None) is None:
             return False
     return True
+
+
+def _describe_user_scram_credentials_errors(
+    request: Any, response: Any, code: int, message: str | None
+) -> None:
+    from ottla.protocol.messages.describe_user_scram_credentials import (
+        DescribeUserScramCredentialsResult,
+    )
+
+    for _ in request.users or ():
+        response.results.append(DescribeUserScramCredentialsResult("", code, message))
+
+
+def _alter_user_scram_credentials_errors(
+    request: Any, response: Any, code: int, message: str | None
+) -> None:
+    from ottla.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsResult
+
+    for user in sorted({change.name for change in (*request.deletions, *request.upsertions)}):
+        response.results.append(AlterUserScramCredentialsResult(user, code, message))
+
+
+ROUTES = (
+    ApiRoute(
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        UserCredentialHandlers.describe,
+        check=OnCluster("DESCRIBE"),
+        errors=_describe_user_scram_credentials_errors,
+    ),
+    ApiRoute(
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        UserCredentialHandlers.alter,
+        check=OnCluster("ALTER"),
+        errors=_alter_user_scram_credentials_errors,
+    ),
+)

@@ -14,7 +14,8 @@ from ottla.broker.handlers.common.share_acknowledgements import (
     acknowledgements_of,
     session_key,
 )
-from ottla.broker.requests.error_map import error_code, error_message
+from ottla.broker.requests.api_routes import ApiRoute
+from ottla.broker.requests.error_responses import error_code, error_message
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.broker.runtime.tasks import spawn
 from ottla.broker.share.sessions import FINAL_EPOCH, SessionKey, SharedPartition, end_session
@@ -27,10 +28,11 @@ from ottla.protocol.messages.share_acknowledge import (
     ShareAcknowledgeResponse,
     ShareAcknowledgeTopicResponse,
 )
+from ottla.protocol.registry import ApiKey
 
 if TYPE_CHECKING:
+    from ottla.broker.cluster.endpoints import LeaderHints
     from ottla.broker.cluster.metadata_cache import MetadataCache
-    from ottla.broker.handlers.common.leader_hints import LeaderHints
     from ottla.broker.security.authorization.access_control import MayRead
     from ottla.broker.share.sessions import ShareSessions
     from ottla.broker.share.share_partitions import SharePartitions
@@ -119,3 +121,6 @@ class ShareAcknowledgeHandler:
             each.node_id != node.node_id for each in response.node_endpoints
         ):
             response.node_endpoints.append(NodeEndpoint(*node))
+
+
+ROUTES = (ApiRoute(ApiKey.SHARE_ACKNOWLEDGE, ShareAcknowledgeHandler.handle, check="share_member"),)

@@ -20,7 +20,8 @@ from ottla.broker.handlers.common.share_acknowledgements import (
     acknowledgements_of,
     session_key,
 )
-from ottla.broker.requests.error_map import error_code, error_message
+from ottla.broker.requests.api_routes import ApiRoute
+from ottla.broker.requests.error_responses import error_code, error_message
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.broker.runtime.tasks import spawn
 from ottla.broker.share.delayed_share_fetch import (
@@ -48,10 +49,11 @@ from ottla.protocol.messages.share_fetch import (
     ShareFetchRequest,
     ShareFetchResponse,
 )
+from ottla.protocol.registry import ApiKey
 
 if TYPE_CHECKING:
+    from ottla.broker.cluster.endpoints import LeaderHints
     from ottla.broker.cluster.metadata_cache import MetadataCache
-    from ottla.broker.handlers.common.leader_hints import LeaderHints
     from ottla.broker.quotas.client_quotas import ClientQuota
     from ottla.broker.replication.replica_manager import ReplicaManager
     from ottla.broker.runtime.clock import Clock
@@ -183,13 +185,21 @@ class ShareFetchHandler:
             return
         max_bytes = min(request.max_bytes, self._max_bytes)
         params = ShareFetchParams(
-            *(*call.key, request.max_wait_ms, min(request.min_bytes, max_bytes), max_bytes),
-            *(request.max_records, max(1, request.batch_size)),
+            *call.key,
+            request.max_wait_ms,
+            min(request.min_bytes, max_bytes),
+            max_bytes,
+            request.max_records,
+            max(1, request.batch_size),
             request.share_acquire_mode == _RECORD_LIMIT,
         )
         operation = DelayedShareFetch(
-            *(params, items, self._shares, self._clock),
+            params,
+            items,
+            self._shares,
+            self._clock,
             lambda: self._is_awaited(call, session),
+            may_read,
             lambda results: self._fetched(call, results + failed),
         )
         keys = [key for item in items for key in (watch_key(item.key), _log_key(item))]
@@ -199,8 +209,10 @@ class ShareFetchHandler:
             self._replica_manager.fetch_purgatory.try_complete_else_watch(operation, keys)
 
     def _is_awaited(self, call: _Call, session: ShareSession) -> bool:
-        """Whether the member waits for the response: nothing would release what it acquires after
-        the end of its session."""
+        """Return whether the member waits for the response.
+
+        Nothing would release records that it acquires after the end of its session.
+        """
         is_open = not call.context.connection.closed
         return is_open and self._sessions.is_current(call.key, session)
 
@@ -276,7 +288,13 @@ class _Call:
     """One request on its way."""
 
     __slots__ = (
-        *("acknowledged", "context", "is_acknowledging", "key", "request", "results", "session"),
+        "acknowledged",
+        "context",
+        "is_acknowledging",
+        "key",
+        "request",
+        "results",
+        "session",
     )
 
     def __init__(
@@ -310,3 +328,6 @@ def _log_key(item: ShareFetchItem) -> tuple[str, int]:
 
 def _failed(error: Exception) -> ShareFetchResponse:
     return ShareFetchResponse(error_code=error_code(error), error_message=error_message(error))
+
+
+ROUTES = (ApiRoute(ApiKey.SHARE_FETCH, ShareFetchHandler.handle, check="share_member"),)

@@ -1,4 +1,4 @@
-"""What other brokers send to a share coordinator (KIP-932): InitializeShareGroupState (83),
+"""Requests of other brokers to a share coordinator (KIP-932): InitializeShareGroupState (83),
 ReadShareGroupState (84), WriteShareGroupState (85), DeleteShareGroupState (86), all version 0, the
 third version 1 too, and ReadShareGroupStateSummary (87), versions 0 and 1.
 
@@ -12,9 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.requests.error_map import error_code, error_message
+from ottla.broker.requests.api_routes import ApiRoute
+from ottla.broker.requests.error_responses import error_code, error_message
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
-from ottla.broker.runtime.tasks import gather_in_slices, spawn
+from ottla.broker.requests.request_context import ErrorRows, OnCluster
+from ottla.broker.runtime.tasks import gather_limited, spawn
 from ottla.broker.share.coordinator.state_requests import batch_of
 from ottla.broker.share.persister import SharePartitionKey, StateUpdate
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -23,6 +25,7 @@ from ottla.protocol.messages import initialize_share_group_state as initializing
 from ottla.protocol.messages import read_share_group_state as reading
 from ottla.protocol.messages import read_share_group_state_summary as summarizing
 from ottla.protocol.messages import write_share_group_state as writing
+from ottla.protocol.registry import ApiKey
 
 if TYPE_CHECKING:
     from ottla.broker.share.persister import ShareStatePersister
@@ -69,7 +72,9 @@ class ShareStateHandlers:
     ) -> Deferred:
         async def handle(key: SharePartitionKey, row: Row, result: Row) -> None:
             update = StateUpdate(
-                *(row.state_epoch, row.leader_epoch, row.start_offset),
+                row.state_epoch,
+                row.leader_epoch,
+                row.start_offset,
                 row.delivery_complete_count,
                 tuple(batch_of(batch) for batch in row.state_batches),
             )
@@ -122,7 +127,7 @@ async def _handle_all(
             _handle_row(request.group_id, topic.topic_id, row, result, handle)
             for row, result in zip(topic.partitions, results, strict=True)
         ]
-        await gather_in_slices(calls, _AT_ONCE)
+        await gather_limited(calls, _AT_ONCE)
         response.results.append(topic_row(topic.topic_id, results))
     context.respond(response)
 
@@ -136,3 +141,49 @@ async def _handle_row(
         await handle(SharePartitionKey(group_id, topic_id, row.partition), row, result)
     except Exception as error:
         result.error_code, result.error_message = error_code(error), error_message(error)
+
+
+def _error_rows(topic_row: Row, partition_row: Row) -> ErrorRows:
+    def add(request: Any, response: Any, code: int, message: str | None) -> None:
+        for topic in request.topics:
+            rows = [
+                partition_row(each.partition, error_code=code, error_message=message)
+                for each in topic.partitions
+            ]
+            response.results.append(topic_row(topic.topic_id, rows))
+
+    return add
+
+
+ROUTES = (
+    ApiRoute(
+        ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+        ShareStateHandlers.initialize,
+        check=OnCluster("CLUSTER_ACTION"),
+        errors=_error_rows(initializing.InitializeStateResult, initializing.PartitionResult),
+    ),
+    ApiRoute(
+        ApiKey.READ_SHARE_GROUP_STATE,
+        ShareStateHandlers.read,
+        check=OnCluster("CLUSTER_ACTION"),
+        errors=_error_rows(reading.ReadStateResult, reading.PartitionResult),
+    ),
+    ApiRoute(
+        ApiKey.WRITE_SHARE_GROUP_STATE,
+        ShareStateHandlers.write,
+        check=OnCluster("CLUSTER_ACTION"),
+        errors=_error_rows(writing.WriteStateResult, writing.PartitionResult),
+    ),
+    ApiRoute(
+        ApiKey.DELETE_SHARE_GROUP_STATE,
+        ShareStateHandlers.delete,
+        check=OnCluster("CLUSTER_ACTION"),
+        errors=_error_rows(deleting.DeleteStateResult, deleting.PartitionResult),
+    ),
+    ApiRoute(
+        ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
+        ShareStateHandlers.summary,
+        check=OnCluster("CLUSTER_ACTION"),
+        errors=_error_rows(summarizing.ReadStateSummaryResult, summarizing.PartitionResult),
+    ),
+)

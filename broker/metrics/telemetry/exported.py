@@ -1,4 +1,4 @@
-"""What clients have pushed, as metrics of this broker's metrics port.
+"""Metrics that clients pushed, on this broker's metrics port.
 
 Every client instance keeps its own series, labelled with who it is, until it falls silent. Deltas
 are added up, so that what is exported is what Prometheus expects of a counter.
@@ -46,7 +46,7 @@ FamilyName = tuple[str, bool]  # and whether it is a counter
 
 
 class _Usage:
-    """What one client, one address or all of them take."""
+    """The memory that one client, one address or all of them take."""
 
     __slots__ = ("series", "size")
 
@@ -91,7 +91,7 @@ class ExportedMetrics:
         self._usage = _Usage()
 
     def add(self, instance: ClientInstance, points: Iterable[Point]) -> None:
-        """Takes what one client pushed."""
+        """Take what one client pushed."""
         instance_id = instance.instance_id
         client = self._clients.get(instance_id)
         if client is None:

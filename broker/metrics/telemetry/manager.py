@@ -1,19 +1,19 @@
 """Clients that push metrics (KIP-714): their subscriptions, and when they may push.
 
 Mirrors Kafka's `ClientMetricsManager`: a client instance is known by its id, gets the union of the
-subscriptions that fit it, and may ask and push once in its interval. Loop only.
+subscriptions that fit it, and may ask and push once in its interval. Subscriptions are settings of
+client metrics resources, as in Kafka's `ClientMetricsConfigs`. In KRaft they are records, here they
+are entities below `/config/client-metrics`. Loop only.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
-from ottla.broker.metrics.telemetry.subscriptions import (
-    ALL_METRICS,
-    DEFAULT_INTERVAL_MS,
-    Subscription,
-    parse_subscription,
-)
+from ottla.broker.config.definitions import CLUSTER_WIDE, Setting, parse_value, split_list
+from ottla.broker.config.errors import ConfigError
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.crc32c import crc32c
 from ottla.protocol.uuids import ZERO_UUID, random_uuid, uuid_to_string
@@ -86,11 +86,11 @@ class ClientMetricsManager:
 
     @property
     def instance_count(self) -> int:
-        """How many clients are known."""
+        """The number of known clients."""
         return len(self._instances)
 
     def ask(self, instance_id: bytes, client: Mapping[str, str]) -> ClientInstance:
-        """What a client is to push; a new one gets an id. KafkaError when it comes too early."""
+        """Return the subscription of a client; a new one gets an id. KafkaError if too early."""
         if instance_id == ZERO_UUID:
             instance_id = random_uuid()
         instance = self._instance(instance_id, client)
@@ -132,7 +132,7 @@ class ClientMetricsManager:
         return instance
 
     def forget_silent(self) -> None:
-        """Drops clients that have not been heard of for three intervals, and a minute at least."""
+        """Drop clients that have not been heard of for three intervals, and a minute at least."""
         now_ms = self.now_ms()
         for instance in list(self._instances.values()):
             if now_ms - instance.heard_at > max(_EXPIRY_MS, 3 * instance.interval_ms):
@@ -179,3 +179,83 @@ _RESERVED = (ZERO_UUID, bytes(15) + b"\x01", bytes(15) + b"\x02")
 
 def _too_early() -> KafkaError:
     return KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "it is not time for metrics yet")
+
+
+DEFAULT_INTERVAL_MS = 300_000
+ALL_METRICS = "*"
+
+SETTINGS = {
+    name: Setting((name, type_, default, rule, "medium", CLUSTER_WIDE))
+    for name, type_, default, rule in (
+        ("interval.ms", "int", str(DEFAULT_INTERVAL_MS), "100 .. 3600000"),
+        ("match", "list", "", ""),
+        ("metrics", "list", "", ""),
+    )
+}
+
+MATCHED = (
+    "client_instance_id",
+    "client_id",
+    "client_software_name",
+    "client_software_version",
+    "client_source_address",
+    "client_source_port",
+)
+
+# Patterns are matched on the loop, against what clients send about themselves: both are kept short.
+_PATTERN_MAX = 256
+_VALUE_MAX = 256
+
+
+class Subscription(NamedTuple):
+    """One resource: `metrics` are prefixes of names, or "*"; all of `match` has to fit."""
+
+    name: str
+    metrics: tuple[str, ...]
+    interval_ms: int
+    match: Mapping[str, re.Pattern[str]]
+
+    def fits(self, client: Mapping[str, str]) -> bool:
+        """Whether it is meant for a client of these properties."""
+        return all(
+            pattern.fullmatch(client.get(name, "")[:_VALUE_MAX])
+            for name, pattern in self.match.items()
+        )
+
+
+def parse_subscription(name: str, properties: Mapping[str, str]) -> Subscription:
+    """Raises KafkaError with Kafka's codes when a setting is wrong."""
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
+    for key in properties:
+        if key not in SETTINGS:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"Unknown client metrics configuration: {key}"
+            )
+    try:
+        interval_ms = parse_value(SETTINGS["interval.ms"], properties.get("interval.ms", "300000"))
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
+    assert isinstance(interval_ms, int)
+    return Subscription(
+        name,
+        tuple(split_list(properties.get("metrics", ""))),
+        interval_ms,
+        dict(map(_parse_pattern, split_list(properties.get("match", "")))),
+    )
+
+
+def _parse_pattern(text: str) -> tuple[str, re.Pattern[str]]:
+    name, equals, pattern = (part.strip() for part in text.partition("="))
+    if not equals or name not in MATCHED or "=" in pattern or len(pattern) > _PATTERN_MAX:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"Illegal client matching pattern: {text}; write one of {', '.join(MATCHED)}, =, and a "
+            f"regular expression of at most {_PATTERN_MAX} characters.",
+        )
+    try:
+        return name, re.compile(pattern)
+    except (re.error, RecursionError) as error:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"Illegal client matching pattern: {text}: {error}"
+        ) from None

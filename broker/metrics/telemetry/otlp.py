@@ -1,7 +1,7 @@
 """Reads the metrics that clients push: OpenTelemetry's MetricsData in protobuf (KIP-714).
 
 Only what is shown of them is read: names, attributes, and numbers of gauges and sums. Everything
-is bounded by the caller, who decompresses at most so many bytes; lengths inside are checked.
+is bounded by the caller, who bounds the decompressed bytes; lengths inside are checked.
 """
 
 from __future__ import annotations

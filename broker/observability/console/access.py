@@ -1,4 +1,4 @@
-"""Who may use the console, and what of it.
+"""Access to the console: who may use it, and which pages and changes.
 
 A request must name this machine in its Host header, or a name in `ottla.console.hosts`: a page of
 another site could have pointed its own name here (DNS rebinding), and would then be a page of this
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from ottla.broker.config.errors import ConfigError
+from ottla.broker.net.services import ListenerFacts
 from ottla.broker.observability.http_hosts import LOCAL_NAMES, host_name, is_address
 from ottla.broker.requests.request_context import (
     ANONYMOUS,
@@ -51,7 +52,7 @@ CLIENT_ID = "ottla-console"
 
 
 class ConsoleRequest(NamedTuple):
-    """What the console needs to know of an HTTP request."""
+    """An HTTP request to the console."""
 
     path: str
     query: str
@@ -163,15 +164,12 @@ class ConsoleDoor:
         name = host_name(host)
         if name in LOCAL_NAMES or name in self._hosts:
             return True
-        # An address is no name that another site could point here.
+        # Another site could point a name here, but not an address.
         return self._allow_remote and is_address(name)
 
 
 class ConsoleConnection:
-    """What handlers, the authorizer and the security log need of the connection of a client."""
-
-    class Listener:
-        security_protocol = "PLAINTEXT"
+    """The connection of a viewer, for handlers, the authorizer and the security log."""
 
     listener_name = "HTTP"
     authenticated = True
@@ -180,7 +178,7 @@ class ConsoleConnection:
     closed = False
     client_software_name = "ottla-console"
     client_software_version = ""
-    listener = Listener()
+    listener = ListenerFacts("HTTP")
     sasl = None
 
     def __init__(self, peer: str, principal: Principal) -> None:
@@ -196,7 +194,7 @@ class ConsoleConnection:
 
 
 def _no_handler(context: RequestContext, request: Any) -> None:
-    """The console's own checks are no request of the protocol."""
+    """Checks of the console itself have no handler."""
 
 
 # Of checks that belong to no request: the first page, for example.
@@ -242,7 +240,9 @@ def parse_principal(text: str) -> Principal:
     """ "User:alice" of a setting. Raises ConfigError."""
     kind, colon, name = text.partition(":")
     if not (kind and colon and name):
-        raise ConfigError(f"ottla.console.principal: {text!r} is no principal, such as User:alice.")
+        raise ConfigError(
+            f"ottla.console.principal: {text!r} is not a principal, such as User:alice"
+        )
     return Principal(kind, name)
 
 
@@ -260,7 +260,7 @@ def _why_read_only(config: BrokerConfig) -> str:
 
 
 def host_of_origin(origin: str) -> str:
-    """The name in an Origin header, in small letters; empty for `null` and what is no origin."""
+    """The host of an Origin header, in small letters; empty for `null` and an invalid origin."""
     try:
         return (urlsplit(origin).hostname or "").lower()
     except ValueError:

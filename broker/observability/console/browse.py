@@ -12,12 +12,11 @@ from collections.abc import Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.broker.observability.console.cluster_client import NoResponse
-from ottla.broker.observability.console.cluster_offsets import EARLIEST, LATEST, list_offsets
-from ottla.broker.observability.console.messages import (
-    MAX_DECOMPRESSED_BYTES,
-    matches,
-    record_row,
+from ottla.broker.observability.console.cluster_client import (
+    EARLIEST,
+    LATEST,
+    NoResponse,
+    list_offsets,
 )
 from ottla.broker.security.authorization.acl_types import Operation, ResourceType
 from ottla.protocol.errors import ErrorCode, KafkaError, error_name
@@ -36,6 +35,8 @@ if TYPE_CHECKING:
     from ottla.broker.observability.console.access import Viewer
     from ottla.broker.observability.console.cluster_client import ClusterClient
     from ottla.broker.runtime.tasks import WorkerPool
+    from ottla.protocol.records.record import Record
+
 
 # Partitions that one look reads, from each a part of the bounds below.
 MAX_PARTITIONS = 64
@@ -55,7 +56,7 @@ _BACK = 2
 
 
 class Query(NamedTuple):
-    """What is looked for. `partition` -1 is all. Exactly one of the starts holds: `offset` if it
+    """A search. `partition` -1 means all. Exactly one of the starts holds: `offset` if it
     is 0 or more, `time_ms` if it is, else the newest records."""
 
     topic: str
@@ -286,3 +287,86 @@ def _result(
         "at_end": all(positions[scan.index] >= scan.end for scan in scans),
         "problems": problems,
     }
+
+
+# Of one batch.
+MAX_DECOMPRESSED_BYTES = 8 << 20
+# Of one key, value or header.
+MAX_SHOWN_BYTES = 4096
+MAX_HEADERS = 50
+# Of one header, so that those of a record take little more than key and value.
+MAX_HEADER_CHARACTERS = 200
+# JSON that is longer is shown in lines.
+LINE_CHARACTERS = 80
+
+# Confluent's framing: a zero byte, four bytes of the schema's number, then the data.
+_FRAME_BYTES = 5
+
+
+def matches(record: Record, key: str, value: str) -> bool:
+    """Whether key and value contain these texts; an empty text is in everything."""
+    return _contains(record.key, key) and _contains(record.value, value)
+
+
+def _contains(data: bytes | None, text: str) -> bool:
+    return not text or (data is not None and text.encode() in data)
+
+
+def record_row(record: Record, partition: int) -> dict[str, Any]:
+    """A record for the page."""
+    return {
+        "partition": partition,
+        "offset": record.offset,
+        "time_ms": record.timestamp,
+        "key": shown(record.key),
+        "value": shown(record.value),
+        "headers": [
+            [name[:MAX_HEADER_CHARACTERS], _cut(shown(value))]
+            for name, value in list(record.headers)[:MAX_HEADERS]
+        ],
+    }
+
+
+def _cut(header: dict[str, Any] | None) -> dict[str, Any] | None:
+    return header and {**header, "text": header["text"][:MAX_HEADER_CHARACTERS]}
+
+
+def shown(data: bytes | None) -> dict[str, Any] | None:
+    """Bytes as a person reads them: what kind, the text, their number; null for null."""
+    if data is None:
+        return None
+    if len(data) >= _FRAME_BYTES and data[0] == 0 and _text(data[_FRAME_BYTES:]) is None:
+        kind = f"schema {int.from_bytes(data[1:_FRAME_BYTES])}"
+        return {"kind": kind, "text": _hexadecimal(data[_FRAME_BYTES:]), "bytes": len(data)}
+    text = _text(data)
+    if text is None:
+        return {"kind": "bytes", "text": _hexadecimal(data), "bytes": len(data)}
+    kind = "text"
+    if text[:1] in ("{", "[") and len(data) <= MAX_SHOWN_BYTES:
+        try:
+            value = json.loads(text)
+            text = json.dumps(value, ensure_ascii=False)
+            if len(text) > LINE_CHARACTERS:
+                text = json.dumps(value, ensure_ascii=False, indent=1)
+            kind = "JSON"
+        except (ValueError, RecursionError):
+            pass
+    return {"kind": kind, "text": text[:MAX_SHOWN_BYTES], "bytes": len(data)}
+
+
+def _text(data: bytes) -> str | None:
+    """UTF-8 without control characters; a character cut at the bound does not count."""
+    head = data[: MAX_SHOWN_BYTES + 1]
+    try:
+        text = head.decode()
+    except UnicodeDecodeError as error:
+        if len(data) <= MAX_SHOWN_BYTES or error.start < MAX_SHOWN_BYTES - 3:
+            return None
+        text = head[: error.start].decode()
+    if any(letter < " " and letter not in "\t\r\n" for letter in text):
+        return None
+    return text
+
+
+def _hexadecimal(data: bytes) -> str:
+    return data[: MAX_SHOWN_BYTES // 4].hex(" ", 1)

@@ -9,17 +9,18 @@ cluster, so the decision is the same on both ways. Changes are in the security l
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ottla.broker.observability.console.access import CLIENT_ID
-from ottla.broker.observability.console.audit import record_changes
+from ottla.broker.requests.api_routes import entry_of
 from ottla.broker.requests.request_context import (
     DEFERRED,
     HandlerEntry,
     RequestContext,
     Route,
+    amend,
     started,
 )
 from ottla.broker.runtime.tasks import spawn
@@ -32,13 +33,26 @@ from ottla.protocol.messages.describe_configs import (
     DescribeConfigsResource,
     DescribeConfigsResponse,
 )
-from ottla.protocol.registry import API, ApiKey
+from ottla.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from ottla.protocol.registry import ApiKey
+from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.inter_broker_client import InterBrokerClient
     from ottla.broker.cluster.metadata_cache import BrokerEndpoint, MetadataCache
+    from ottla.broker.net.server import NetworkServer
     from ottla.broker.observability.console.access import Viewer
+    from ottla.broker.requests.request_channel import RequestChannel
+    from ottla.broker.requests.request_context import HandlerResult, Principal
+    from ottla.broker.runtime.tasks import WorkerPool
     from ottla.broker.security.audit.security_log import SecurityLog
+    from ottla.broker.security.authorization.access_control import Allows
+
 
 # A page has ten seconds; two requests in a row fit.
 DEADLINE_MS = 4000
@@ -94,6 +108,21 @@ Protect = Callable[[Sequence[HandlerEntry]], Sequence[HandlerEntry]]
 ResponseT = TypeVar("ResponseT", bound=Message)
 
 
+def _entries(own: Mapping[int, Route]) -> list[HandlerEntry]:
+    """The lines of all APIs that the console uses; with share groups served by another broker only,
+    those of the module that this one does not need."""
+    entries = [own[key].entry for key in NEWEST_VERSIONS if key in own]
+    if ApiKey.SHARE_GROUP_DESCRIBE not in own:
+        from ottla.broker.handlers.groups.share_groups import ROUTES
+
+        entries += [entry_of(each, _not_here) for each in ROUTES if each.key in NEWEST_VERSIONS]
+    return entries
+
+
+def _not_here(*_: object) -> None:
+    raise AssertionError("this broker does not serve the API")
+
+
 class NoResponse(Exception):
     """A broker could not be asked; the text says which, and why."""
 
@@ -125,8 +154,14 @@ class ClusterClient:
         self._silent: dict[int, tuple[float, str]] = {}  # until when, and why; by broker
         # Until when it holds that a broker with these endpoints is of Ottla.
         self._kinds: dict[int, tuple[dict[str, BrokerEndpoint], float, bool]] = {}
-        sent = [HandlerEntry(key, API[key].name, 0, NEWEST_VERSIONS[key], self._forward)
-                for key in NEWEST_VERSIONS]  # fmt: skip
+        sent = [
+            entry._replace(
+                min_version=0,
+                max_version=NEWEST_VERSIONS[entry.api_key],
+                handler=self._forward,
+            )
+            for entry in _entries(own)
+        ]
         served = [own[key].entry for key in NEWEST_VERSIONS if key in own]
         self._here = {e.api_key: Route(e) for e in record_changes(served, log)}
         self._there = {e.api_key: Route(e) for e in record_changes(protect(sent), log)}
@@ -246,6 +281,8 @@ class _Context(RequestContext):
 
     __slots__ = ("broker_id", "response")
 
+    is_encoded = False
+
     def __init__(self, broker_id: int, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.broker_id = broker_id
@@ -256,12 +293,6 @@ class _Context(RequestContext):
     def respond(self, response: Message | None, throttle_time_ms: int = 0) -> None:
         if self.complete(response, throttle_time_ms) and not self.response.done():
             self.response.set_result(response)
-
-    async def respond_in_turns(self, response: Message | None) -> None:
-        """Nothing is encoded for a caller in this process."""
-        if response is not None:
-            await self.amend_in_turns(response)
-        self.respond(response)
 
     def close(self, reason: str) -> None:
         self._responded = True
@@ -304,3 +335,162 @@ def check(code: int, message: str | None = None) -> None:
     if code != ErrorCode.NONE:
         text = message or KafkaError(code).message
         raise KafkaError(code, f"{text.rstrip('.')} ({error_name(code)}).")
+
+
+# What was changed, and the error code. Of a request and its response.
+Row = tuple[str, int]
+Describe = Callable[[Any, Any], Iterable[Row]]
+
+
+def record_changes(table: Sequence[HandlerEntry], log: SecurityLog) -> list[HandlerEntry]:
+    """The handlers with a line in the security log for each change."""
+    return [_recorded(entry, log) for entry in table]
+
+
+def _recorded(entry: HandlerEntry, log: SecurityLog) -> HandlerEntry:
+    described = _CHANGES.get(entry.api_key)
+    if described is None:
+        return entry
+    kind, describe = described
+    handler = entry.handler
+
+    def recorded(context: RequestContext, request: Any) -> HandlerResult:
+        if not getattr(request, "validate_only", False):
+            amend(context, lambda response: _write(log, context, kind, describe(request, response)))
+        return handler(context, request)
+
+    return entry._replace(handler=recorded)
+
+
+def _write(log: SecurityLog, context: RequestContext, kind: str, rows: Iterable[Row]) -> None:
+    for what, code in rows:
+        error = None if code == ErrorCode.NONE else error_name(code)
+        log.changed(context, kind, f"{what} (console)", error)
+
+
+def _created(request: Any, response: Any) -> Iterable[Row]:
+    for row in response.topics:
+        yield f"Created topic {row.name}", row.error_code
+
+
+def _deleted(request: Any, response: Any) -> Iterable[Row]:
+    for row in response.responses:
+        yield f"Deleted topic {row.name}", row.error_code
+
+
+def _partitions(request: Any, response: Any) -> Iterable[Row]:
+    counts = {topic.name: topic.count for topic in request.topics}
+    for row in response.results:
+        count = counts.get(row.name, "more")
+        yield f"Changed topic {row.name} to {count} partitions", row.error_code
+
+
+def _produced(request: Any, response: Any) -> Iterable[Row]:
+    for topic in response.responses:
+        for row in topic.partition_responses:
+            where = f"{topic.name}-{row.index}"
+            yield f"Produced a record to {where} at offset {row.base_offset}", row.error_code
+
+
+def _committed(request: Any, response: Any) -> Iterable[Row]:
+    for topic in response.topics:
+        code = next((row.error_code for row in topic.partitions if row.error_code), ErrorCode.NONE)
+        count = len(topic.partitions)
+        yield f"Reset {count} offsets of group {request.group_id} in topic {topic.name}", code
+
+
+def _deleted_groups(request: Any, response: Any) -> Iterable[Row]:
+    for row in response.results:
+        yield f"Deleted group {row.group_id}", row.error_code
+
+
+_CHANGES: dict[int, tuple[str, Describe]] = {
+    ApiKey.CREATE_TOPICS: ("topic", _created),
+    ApiKey.DELETE_TOPICS: ("topic", _deleted),
+    ApiKey.CREATE_PARTITIONS: ("topic", _partitions),
+    ApiKey.PRODUCE: ("records", _produced),
+    ApiKey.OFFSET_COMMIT: ("group", _committed),
+    ApiKey.DELETE_GROUPS: ("group", _deleted_groups),
+}
+
+
+class ConsoleParts(NamedTuple):
+    """The parts of a broker that the console reads, and the principal it acts for."""
+
+    cluster_id: str
+    client: ClusterClient
+    network: NetworkServer
+    request_channel: RequestChannel
+    workers: WorkerPool
+    now_ms: Callable[[], int]
+    state: Callable[[], dict[str, Any]]  # as /statusz serves it
+    allows: Allows  # `allow_all` without an authorizer
+    principal: Principal  # in whose name the console shows and changes anything
+    read_only: str  # why nothing can be changed, empty if it can
+
+
+LATEST = -1
+EARLIEST = -2
+
+# Of one page: a request of 2000 partitions takes a leader some milliseconds.
+MAX_LISTED = 2000
+
+
+class Offsets(NamedTuple):
+    """Those that are known, and a sentence for each broker that did not respond."""
+
+    found: dict[TopicPartition, int]
+    problems: list[str]
+
+
+async def list_offsets(
+    client: ClusterClient,
+    viewer: Viewer,
+    partitions: Iterable[TopicPartition],
+    timestamp: int | Mapping[TopicPartition, int],
+) -> Offsets:
+    """LATEST is the high watermark, EARLIEST the log start offset, a time in ms the first record
+    that is not older; -1 is found where there is none. Partitions without a leader are left out,
+    and topics that the viewer may not describe."""
+    snapshot = client.metadata.snapshot
+    by_leader: dict[int, dict[str, list[ListOffsetsPartition]]] = {}
+    problems: list[str] = []
+    without_leader: list[TopicPartition] = []
+    for partition in partitions:
+        state = snapshot.partition(partition.topic, partition.partition)
+        if state is None or state.leader < 0:
+            without_leader.append(partition)
+            continue
+        when = timestamp if isinstance(timestamp, int) else timestamp[partition]
+        row = ListOffsetsPartition(partition_index=partition.partition, timestamp=when)
+        topics = by_leader.setdefault(state.leader, {})
+        topics.setdefault(partition.topic, []).append(row)
+    if without_leader:
+        count, first = len(without_leader), without_leader[0]
+        problems.append(f"{count} partitions have no leader, such as {first}.")
+    requests = {
+        leader: ListOffsetsRequest(
+            replica_id=-1,
+            topics=[
+                ListOffsetsTopic(name=name, partitions=rows)
+                for name, rows in topics.items()
+                if viewer.may_describe_topic(name)
+            ],
+        )
+        for leader, topics in by_leader.items()
+    }
+    gathered = await client.ask_each(viewer, requests, ListOffsetsResponse)
+    problems.extend(gathered.problems)
+    found: dict[TopicPartition, int] = {}
+    for leader, response in sorted(gathered.responses.items()):
+        codes: set[int] = set()
+        for topic in response.topics:
+            for row in topic.partitions:
+                if row.error_code == ErrorCode.NONE:
+                    found[TopicPartition(topic.name, row.partition_index)] = row.offset
+                else:
+                    codes.add(row.error_code)
+        if codes:
+            names = ", ".join(map(error_name, sorted(codes)))
+            problems.append(f"Broker {leader} did not return all offsets: {names}.")
+    return Offsets(found, problems)

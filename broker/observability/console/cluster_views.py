@@ -1,4 +1,4 @@
-"""What the console shows of the cluster: brokers and their state, partitions, rates."""
+"""The cluster on the console: brokers and their state, partitions, rates."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import resource
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.broker.observability.console.topic_views import health
+from ottla.broker.observability.console.topics import health
 from ottla.broker.security.authorization.acl_types import Operation
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataSnapshot
     from ottla.broker.observability.console.access import Viewer
-    from ottla.broker.observability.console.console_parts import ConsoleParts
+    from ottla.broker.observability.console.cluster_client import ConsoleParts
     from ottla.broker.observability.console.history import History
 
 MAX_BROKERS = 500
@@ -30,7 +30,7 @@ class Totals(NamedTuple):
 
 
 def count(snapshot: MetadataSnapshot) -> Totals:
-    """Takes long for many partitions: in a worker thread, as a snapshot never changes."""
+    """For a worker thread: slow with many partitions, and a snapshot never changes."""
     leaders: dict[int, int] = {}
     replicas: dict[int, int] = {}
     missing: dict[int, int] = {}

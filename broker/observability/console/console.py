@@ -20,29 +20,34 @@ from ottla.broker.observability.console.access import (
 )
 from ottla.broker.observability.console.browse import Browser, Query
 from ottla.broker.observability.console.cluster_client import NoResponse
-from ottla.broker.observability.console.cluster_events import ClusterEvents
 from ottla.broker.observability.console.cluster_views import ClusterViews
-from ottla.broker.observability.console.event_views import EventViews
-from ottla.broker.observability.console.group_actions import GroupActions
-from ottla.broker.observability.console.group_views import GroupViews
+from ottla.broker.observability.console.events import ClusterEvents, EventViews
+from ottla.broker.observability.console.groups import GroupActions, GroupViews
 from ottla.broker.observability.console.history import History
 from ottla.broker.observability.console.parameters import InvalidParameter, Parameters
 from ottla.broker.observability.console.security_views import SecurityViews
 from ottla.broker.observability.console.settings_views import settings
-from ottla.broker.observability.console.topic_actions import TopicActions
-from ottla.broker.observability.console.topic_views import TopicViews
+from ottla.broker.observability.console.topics import TopicActions, TopicViews
 from ottla.broker.runtime.tasks import spawn, stop
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from ottla.broker.observability.console.console_parts import ConsoleParts
+    from ottla.broker.observability.console.cluster_client import ConsoleParts
     from ottla.broker.observability.console.event_log import EventLog
 
 JSON = "application/json; charset=utf-8"
 TEXT = "text/plain; charset=utf-8"
 SCRIPTS = (
-    *("api.js", "app.js", "chart.js", "cluster.js", "forms.js", "groups.js", "records.js"),
-    *("security.js", "topics.js", "views.js"),
+    "api.js",
+    "app.js",
+    "chart.js",
+    "cluster.js",
+    "forms.js",
+    "groups.js",
+    "records.js",
+    "security.js",
+    "topics.js",
+    "views.js",
 )
 _ASSETS = {
     "": ("index.html", "text/html; charset=utf-8"),
@@ -138,7 +143,7 @@ class Console:
         }
 
     def start(self) -> None:
-        """Begins to note rates, lags and what changes in the cluster."""
+        """Begin to note rates, lags and what changes in the cluster."""
         self.history.start()
         parts = self._parts
         following = self._changes.follow(parts.client.metadata, parts.now_ms)
@@ -194,7 +199,7 @@ class Console:
         return _json("200 OK", found)
 
     async def _act(self, request: ConsoleRequest, name: str, viewer: Viewer) -> Any:
-        """None where there is no such change."""
+        """Return the result of a change; None if it is unknown."""
         self._door.check_action(request)
         action = self._actions.get(name)
         if action is None or request.body is None:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 MAX_LISTED = 20_000
 # Of one group; a page shows less.
 MAX_MEMBERS = 500
-MAX_OFFSETS = 2000
+MAX_GROUP_OFFSETS = 2000
 SHARE = "share"
 
 
@@ -143,7 +143,7 @@ def _by_group(gathered: Responses, name: str, offset: str) -> dict[str, dict[Top
                 for each in topic.partitions
                 if not each.error_code and getattr(each, offset) >= 0
             )
-            found[row.group_id] = dict(islice(offsets, MAX_OFFSETS))
+            found[row.group_id] = dict(islice(offsets, MAX_GROUP_OFFSETS))
     return found
 
 

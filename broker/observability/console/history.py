@@ -1,4 +1,4 @@
-"""What the console draws over time, an hour of rates and lags, and what it keeps of the cluster.
+"""An hour of rates and lags for the charts of the console, and its other state of the cluster.
 
 One task asks the brokers for groups, offsets and disks, so that the number of pages that are open
 does not matter to them. It does so often while a page is open, else seldom.
@@ -9,21 +9,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.broker.groups.lag import LogEndHistory
 from ottla.broker.handlers.admin.describe_configs import BROKER_REMOTE, BROKER_STATE
-from ottla.broker.observability.console.cluster_offsets import LATEST, list_offsets
+from ottla.broker.metrics.statistics import Traffic
+from ottla.broker.observability.console.cluster_client import LATEST, list_offsets
 from ottla.broker.observability.console.groups_of_cluster import (
     GroupRow,
     committed_offsets,
     list_groups,
 )
-from ottla.broker.observability.console.remote_rates import RemoteRates
 from ottla.broker.observability.console.settings_views import broker_texts
-from ottla.broker.observability.console.traffic import ClusterTraffic
 from ottla.broker.runtime.tasks import spawn, stop
 from ottla.broker.security.authorization.acl_types import Operation
 from ottla.protocol.messages.describe_log_dirs import (
@@ -34,8 +33,8 @@ from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.broker.observability.console.access import Viewer
-    from ottla.broker.observability.console.cluster_client import ClusterClient
-    from ottla.broker.observability.console.console_parts import ConsoleParts
+    from ottla.broker.observability.console.cluster_client import ClusterClient, ConsoleParts
+
 
 logger = logging.getLogger("ottla.console")
 
@@ -113,7 +112,7 @@ class History:
         await stop(*tasks)
 
     async def fresh(self, groups: Iterable[str] = ()) -> None:
-        """Returns when there is a sample of the last seconds with each broker that is registered
+        """Return when there is a sample of the last seconds with each broker that is registered
         now, or when that takes too long; `groups` are those on the page, which are preferred."""
         self._asked_ms = self._parts.now_ms()
         for name in groups:
@@ -203,7 +202,7 @@ class History:
         return gathered.problems
 
     async def _ask_states(self) -> None:
-        """What brokers of Ottla report of themselves; who does not respond is known already."""
+        """The states that brokers of Ottla report; silent brokers are known already."""
         own = self._client.broker_id
         states = {own: self._parts.state()}
         if self._viewer.may_on_cluster(Operation.DESCRIBE_CONFIGS):
@@ -217,7 +216,7 @@ class History:
         self.states = states
 
     async def _ask_remote(self) -> None:
-        """What brokers report of tiered topics, once a page has shown one."""
+        """Sample the reports about tiered topics, once a page has shown one."""
         self.remote.keep(self._client.metadata.snapshot.topics)
         if not self.remote.is_watching or not self._viewer.may_on_cluster(
             Operation.DESCRIBE_CONFIGS
@@ -320,7 +319,7 @@ class History:
         return Lag(offset, end, records, max(0, now_ms - written_ms) / 1000)
 
     def faults(self, broker_id: int) -> list[dict[str, Any]]:
-        """What a broker reports as wrong: `problem` and `fix`, and more."""
+        """The faults that a broker reports: `problem` and `fix`, and more."""
         if broker_id == self._client.broker_id:
             own: list[dict[str, Any]] = self._parts.state()["faults"]
             return own
@@ -367,3 +366,132 @@ def _disks(response: DescribeLogDirsResponse) -> Disks:
     total = sum(each[0] for each in sizes) if sizes else None
     usable = sum(each[1] for each in sizes) if sizes else None
     return Disks(total, usable, offline, "")
+
+
+_ERRORS = ("copy_errors", "read_errors", "delete_errors", "state_build_errors")
+_Counts = tuple[float, float, float]
+
+
+class RemotePoint(NamedTuple):
+    """Rates per second of one topic, the sum of its brokers."""
+
+    time_ms: int
+    copied_bytes: float
+    read_bytes: float
+    errors: float
+
+
+class RemoteRates:
+    """Rates of copies, reads and failures in remote storage, of the `max_topics` topics whose pages
+    were opened last.
+
+    Keeps `max_points` samples. As in `ClusterTraffic`, a broker counts between two samples that
+    both have it. Loop only.
+    """
+
+    def __init__(self, max_points: int, max_topics: int) -> None:
+        self._max_points = max_points
+        self._max_topics = max_topics
+        self._points: dict[str, deque[RemotePoint]] = {}
+        self._before: dict[tuple[str, int], _Counts] = {}
+        self._before_ms = 0
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether a sample is of use: the page of a tiered topic was opened."""
+        return bool(self._points)
+
+    def watch(self, topic: str) -> list[dict[str, float]]:
+        """The points of a topic, oldest first; later samples have it."""
+        points = self._points.pop(topic, None)
+        self._points[topic] = deque(maxlen=self._max_points) if points is None else points
+        while len(self._points) > self._max_topics:
+            del self._points[next(iter(self._points))]
+        return [point._asdict() for point in self._points[topic]]
+
+    def add(self, now_ms: int, reports: Mapping[int, Mapping[str, Any]]) -> None:
+        """A sample: the reports of the brokers that respond (`remote_report`)."""
+        seconds = (now_ms - self._before_ms) / 1000
+        before, self._before = self._before, {}
+        for topic, points in self._points.items():
+            found = {
+                (topic, broker_id): _counts(report["topics"][topic])
+                for broker_id, report in reports.items()
+                if topic in report["topics"]
+            }
+            self._before |= found
+            grown = [
+                [now - then for now, then in zip(found[each], before[each], strict=True)]
+                for each in found.keys() & before.keys()
+            ]
+            # Counts that went back are those of a broker that was started again.
+            rising = [counts for counts in grown if min(counts) >= 0]
+            if rising and seconds > 0:
+                rates = (sum(column) / seconds for column in zip(*rising, strict=True))
+                points.append(RemotePoint(now_ms, *rates))
+        self._before_ms = now_ms
+
+    def keep(self, topics: Iterable[str]) -> None:
+        """Forget the topics that are not in the cluster any more."""
+        for topic in self._points.keys() - set(topics):
+            del self._points[topic]
+
+
+def _counts(report: Mapping[str, float]) -> _Counts:
+    """Of one topic on one broker; a broker that leads none of it reports no counts."""
+    errors = sum(report.get(name, 0) for name in _ERRORS)
+    return report.get("copied_bytes", 0), report.get("read_bytes", 0), errors
+
+
+class Point(NamedTuple):
+    """Rates per second at a time, of that many brokers."""
+
+    time_ms: int
+    bytes_in: float
+    bytes_out: float
+    requests: float
+    brokers: int
+
+
+class ClusterTraffic:
+    """Bytes and requests a second of the cluster: the sum over the brokers that report theirs.
+
+    Keeps `max_points` samples. Each broker of Ottla reports counts since its start. It counts
+    between two samples that both have it: not when it was just found, and not over a restart.
+    Loop only.
+    """
+
+    def __init__(self, max_points: int) -> None:
+        self._points: deque[Point] = deque(maxlen=max_points)
+        self._before: dict[int, Traffic] = {}
+        self._before_ms = 0
+
+    def add(self, now_ms: int, states: Mapping[int, Mapping[str, Any]]) -> None:
+        """A sample: the state of each broker that has one, by its id."""
+        found = {
+            broker_id: Traffic(**state["traffic"])
+            for broker_id, state in states.items()
+            if state.get("traffic") is not None
+        }
+        seconds = (now_ms - self._before_ms) / 1000
+        grown = [
+            [now - then for now, then in zip(found[each], self._before[each], strict=True)]
+            for each in found.keys() & self._before.keys()
+        ]
+        # Counts that went back are those of a broker that was started again.
+        rising = [counts for counts in grown if min(counts) >= 0]
+        if rising and seconds > 0:
+            received, sent, requests = (
+                sum(column) / seconds for column in zip(*rising, strict=True)
+            )
+            self._points.append(Point(now_ms, received, sent, requests, len(rising)))
+        self._before, self._before_ms = found, now_ms
+
+    def points(self) -> list[dict[str, float]]:
+        """Oldest first."""
+        return [point._asdict() for point in self._points]
+
+    @property
+    def brokers(self) -> int:
+        """Of how many brokers the last point is; 0 without one."""
+        return self._points[-1].brokers if self._points else 0

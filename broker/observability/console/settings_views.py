@@ -1,4 +1,4 @@
-"""What the console shows of settings: of topics, and of each broker. Secrets have no value."""
+"""Settings on the console: of topics and of each broker. Values of secrets are left out."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def described(
 async def broker_texts(
     client: ClusterClient, viewer: Viewer, brokers: Iterable[int], key: str
 ) -> tuple[dict[int, Any], list[str]]:
-    """What brokers of Ottla return as JSON for a key of their own, by broker; those without it are
+    """The JSON values that brokers of Ottla return for a key of their own, by broker; others are
     left out. And a sentence for each broker that did not respond."""
     requests = {
         each: DescribeConfigsRequest([DescribeConfigsResource(BROKER, str(each), [key])])

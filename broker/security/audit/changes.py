@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.requests.amendments import amend
+from ottla.broker.requests.request_context import amend
 from ottla.protocol.errors import ErrorCode, error_name
 from ottla.protocol.registry import ApiKey
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.requests.request_context import OnCluster
 from ottla.broker.security.authorization.acl_rules import AclRules
 from ottla.protocol.registry import ApiKey
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from ottla.broker.security.audit.security_log import SecurityLog
     from ottla.broker.security.authorization.acl_store import AclStore
     from ottla.broker.security.authorization.acl_types import Operation, ResourceType
-    from ottla.broker.security.authorization.guard import Check
+    from ottla.broker.security.authorization.guard import Guard
     from ottla.controller.runtime import Runtime
     from ottla.controller.tree.store import ZnodeStore
 
@@ -55,16 +56,16 @@ class AccessControl:
         self.allows: Allows = allow_all
         #: The same without a line in the security log.
         self.allows_silently: Allows = allow_all
-        #: Those of the APIs that need one permission on the cluster, whatever is requested.
+        #: The checks, by API key, that read nothing of the request; `protect` adds them.
         self.checks_on_cluster: dict[int, EarlyCheck] = {}
         #: Whether the client of a connection may send an API at all; None without an authorizer.
         self.may_send: MaySend | None = None
-        self._checks: dict[int, Check] = {}
+        self._guards: tuple[Guard, ...] = ()
         self._protect_produce: Callable[[HandlerEntry], HandlerEntry] | None = None
         if not config.authorizer_class_name:
             return
         # Only now: most brokers have none of it.
-        from ottla.broker.config.authorizer_settings import parse_super_users
+        from ottla.broker.config.rules import parse_super_users
         from ottla.broker.security.authorization.acl_store import AclStore
         from ottla.broker.security.authorization.admin_guard import AdminGuard
         from ottla.broker.security.authorization.authorizer import Authorizer
@@ -84,23 +85,27 @@ class AccessControl:
         data = DataGuard(authorizer, metadata, auto_create=config.auto_create_topics_enable)
         self.may_read = data.may_read
         self._protect_produce = data.protect_produce
-        admin = AdminGuard(authorizer, metadata)
-        self.checks_on_cluster = admin.on_cluster
-        self._checks = {**data.checks, **GroupGuard(authorizer).checks, **admin.checks}
+        self._guards = (data, GroupGuard(authorizer), AdminGuard(authorizer, metadata))
 
     def protect(self, table: list[HandlerEntry]) -> list[HandlerEntry]:
-        """The handler table with a check in front of every handler."""
+        """The handler table with the check that its route names in front of every handler."""
         protect_produce = self._protect_produce
         if protect_produce is None:
             return table
-        from ottla.broker.security.authorization.guard import protect
+        from ottla.broker.security.authorization.guard import check_of, protect
 
-        return [
-            protect_produce(entry)
-            if entry.api_key == ApiKey.PRODUCE
-            else protect(entry, self._checks)
-            for entry in table
-        ]
+        protected = []
+        for entry in table:
+            if entry.before_authentication:
+                protected.append(entry)
+            elif entry.api_key == ApiKey.PRODUCE:
+                protected.append(protect_produce(entry))
+            else:
+                check = check_of(entry, self._guards)
+                if isinstance(entry.check, OnCluster):
+                    self.checks_on_cluster[entry.api_key] = check
+                protected.append(protect(entry, check))
+        return protected
 
     async def start(self) -> None:
         """Read the ACLs; before the first client is served."""

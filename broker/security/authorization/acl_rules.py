@@ -31,9 +31,6 @@ from ottla.broker.security.authorization.acl_types import (
 from ottla.controller.tree.znodes_security import LITERAL, PREFIXED, Acl, AclResource
 from ottla.protocol.steps import Steps
 
-# A filter is compared with a resource, or with an ACL of it, in 1 to 2 us.
-_COMPARISONS_PER_STEP = 64
-
 
 class AclFilter(NamedTuple):
     """Which ACLs are meant; None and ANY mean whatever there is (`AclBindingFilter`)."""
@@ -118,18 +115,13 @@ class AclRules:
     def find(self, wanted: AclFilter) -> Steps[list[tuple[AclResource, list[Acl]]]]:
         """Resources with those of their ACLs that the filter means; none without any."""
         found: list[tuple[AclResource, list[Acl]]] = []
-        compared = 0
         for resource in self._candidates(wanted):
-            compared += 1
             acls = self.of(resource)
             if acls and wanted.matches_resource(resource):
-                compared += len(acls)
                 matching = [acl for acl in acls if wanted.matches(acl)]
                 if matching:
                     found.append((resource, matching))
-            if compared >= _COMPARISONS_PER_STEP:
-                compared = 0
-                yield
+            yield
         return found
 
     def _candidates(self, wanted: AclFilter) -> list[AclResource]:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.requests.amendments import amend
+from ottla.broker.requests.request_context import amend
 from ottla.broker.security.authorization.acl_types import CLUSTER_NAME, Operation, ResourceType
-from ottla.broker.security.authorization.guard import Check, Guard, refused_rows, unchecked
+from ottla.broker.security.authorization.guard import Guard, refused_rows
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.delete_topics import DeletableTopicResult
-from ottla.protocol.registry import ApiKey
 from ottla.protocol.steps import run_at_once
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
-    from ottla.broker.requests.bulk_requests import EarlyCheck
     from ottla.broker.requests.request_context import RequestContext
     from ottla.broker.security.authorization.authorizer import Authorizer
     from ottla.protocol.steps import Steps
@@ -25,74 +22,17 @@ _NAME = attrgetter("name")
 _TOPIC_SETTINGS, _GROUP_SETTINGS = 2, 32
 _MAX_TOPICS_AT_ONCE = 1000
 
-# Requests that are about the cluster as a whole.
-_ON_CLUSTER = {
-    ApiKey.LEADER_AND_ISR: Operation.CLUSTER_ACTION,
-    ApiKey.STOP_REPLICA: Operation.CLUSTER_ACTION,
-    ApiKey.UPDATE_METADATA: Operation.CLUSTER_ACTION,
-    ApiKey.CONTROLLED_SHUTDOWN: Operation.CLUSTER_ACTION,
-    ApiKey.ALTER_PARTITION: Operation.CLUSTER_ACTION,
-    ApiKey.ALLOCATE_PRODUCER_IDS: Operation.CLUSTER_ACTION,
-    ApiKey.INITIALIZE_SHARE_GROUP_STATE: Operation.CLUSTER_ACTION,
-    ApiKey.READ_SHARE_GROUP_STATE: Operation.CLUSTER_ACTION,
-    ApiKey.WRITE_SHARE_GROUP_STATE: Operation.CLUSTER_ACTION,
-    ApiKey.DELETE_SHARE_GROUP_STATE: Operation.CLUSTER_ACTION,
-    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: Operation.CLUSTER_ACTION,
-    ApiKey.DESCRIBE_ACLS: Operation.DESCRIBE,
-    ApiKey.CREATE_ACLS: Operation.ALTER,
-    ApiKey.DELETE_ACLS: Operation.ALTER,
-    ApiKey.ALTER_REPLICA_LOG_DIRS: Operation.ALTER,
-    ApiKey.DESCRIBE_LOG_DIRS: Operation.DESCRIBE,
-    ApiKey.ELECT_LEADERS: Operation.ALTER,
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: Operation.ALTER,
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: Operation.DESCRIBE,
-    ApiKey.DESCRIBE_CLIENT_QUOTAS: Operation.DESCRIBE_CONFIGS,
-    ApiKey.ALTER_CLIENT_QUOTAS: Operation.ALTER_CONFIGS,
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Operation.DESCRIBE,
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Operation.ALTER,
-    ApiKey.UPDATE_FEATURES: Operation.ALTER,
-    ApiKey.LIST_CLIENT_METRICS_RESOURCES: Operation.DESCRIBE_CONFIGS,
-}
-
 
 class AdminGuard(Guard):
-    """Checks by API key in `checks`."""
+    """A method for each check that a route names."""
 
     def __init__(self, authorizer: Authorizer, metadata: MetadataCache) -> None:
         super().__init__(authorizer)
         self._metadata = metadata
-        #: These read nothing of the request.
-        self.on_cluster: dict[int, EarlyCheck] = {
-            key: partial(self._on_cluster, operation) for key, operation in _ON_CLUSTER.items()
-        }
-        self.checks: dict[int, Check] = {
-            **self.on_cluster,
-            ApiKey.CREATE_TOPICS: self._create_topics,
-            ApiKey.DELETE_TOPICS: self._delete_topics,
-            ApiKey.DELETE_RECORDS: self._delete_records,
-            ApiKey.CREATE_PARTITIONS: self._create_partitions,
-            ApiKey.DESCRIBE_CONFIGS: self._describe_configs,
-            ApiKey.ALTER_CONFIGS: self._alter_configs,
-            ApiKey.INCREMENTAL_ALTER_CONFIGS: self._alter_configs,
-            ApiKey.DESCRIBE_CLUSTER: self._describe_cluster,
-            ApiKey.DESCRIBE_TOPIC_PARTITIONS: self._describe_topic_partitions,
-            ApiKey.ENVELOPE: unchecked,  # It is refused to all clients.
-            # The handler checks: it depends on the owner of the token.
-            ApiKey.CREATE_DELEGATION_TOKEN: unchecked,
-            ApiKey.RENEW_DELEGATION_TOKEN: unchecked,
-            ApiKey.EXPIRE_DELEGATION_TOKEN: unchecked,
-            ApiKey.DESCRIBE_DELEGATION_TOKEN: unchecked,
-            # What a client reports of itself needs no permission (KIP-714).
-            ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: unchecked,
-            ApiKey.PUSH_TELEMETRY: unchecked,
-        }
-
-    def _on_cluster(self, operation: Operation, context: RequestContext, request: Any) -> None:
-        self.require_on_cluster(context, operation)
 
     # Topics.
 
-    def _create_topics(self, context: RequestContext, request: Any) -> None:
+    def create_topics(self, context: RequestContext, request: Any) -> None:
         names = [topic.name for topic in request.topics]
         if not self.authorizer.allows_on_cluster(context, Operation.CREATE, log_if_denied=False):
             self.keep_allowed(
@@ -124,7 +64,7 @@ class AdminGuard(Guard):
         if hidden:
             amend(context, change)
 
-    def _create_partitions(self, context: RequestContext, request: Any) -> None:
+    def create_partitions(self, context: RequestContext, request: Any) -> None:
         self.keep_allowed(
             context,
             request,
@@ -135,7 +75,7 @@ class AdminGuard(Guard):
             "The topic authorization is failed.",
         )
 
-    def _delete_records(self, context: RequestContext, request: Any) -> None:
+    def delete_records(self, context: RequestContext, request: Any) -> None:
         self.keep_allowed(
             context,
             request,
@@ -145,7 +85,7 @@ class AdminGuard(Guard):
             _NAME,
         )
 
-    def _delete_topics(self, context: RequestContext, request: Any) -> None:
+    def delete_topics(self, context: RequestContext, request: Any) -> None:
         request.topic_names, denied_names = self.sort_out(
             context, Operation.DELETE, ResourceType.TOPIC, request.topic_names, str
         )
@@ -169,7 +109,7 @@ class AdminGuard(Guard):
         if rows:
             amend(context, lambda response: response.responses.extend(rows))
 
-    def _describe_topic_partitions(
+    def describe_topic_partitions(
         self, context: RequestContext, request: Any
     ) -> Steps[None] | None:
         if request.topics:
@@ -222,10 +162,10 @@ class AdminGuard(Guard):
 
     # Settings.
 
-    def _describe_configs(self, context: RequestContext, request: Any) -> None:
+    def describe_configs(self, context: RequestContext, request: Any) -> None:
         self._check_configs(context, request, Operation.DESCRIBE_CONFIGS, "results")
 
-    def _alter_configs(self, context: RequestContext, request: Any) -> None:
+    def alter_configs(self, context: RequestContext, request: Any) -> None:
         self._check_configs(context, request, Operation.ALTER_CONFIGS, "responses")
 
     def _check_configs(
@@ -253,7 +193,7 @@ class AdminGuard(Guard):
 
     # The cluster.
 
-    def _describe_cluster(self, context: RequestContext, request: Any) -> None:
+    def describe_cluster(self, context: RequestContext, request: Any) -> None:
         if not request.include_cluster_authorized_operations:
             return
 

@@ -7,17 +7,16 @@ from logging import DEBUG
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.requests.amendments import amend
+from ottla.broker.requests.request_context import amend
 from ottla.broker.security.audit.security_log import decisions
 from ottla.broker.security.authorization.acl_types import CLUSTER_NAME, Operation, ResourceType
-from ottla.broker.security.authorization.guard import Check, Guard, refused_rows, unchecked
+from ottla.broker.security.authorization.guard import Guard, refused_rows
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnTopicResult,
 )
 from ottla.protocol.messages.metadata import MetadataRequestTopic, MetadataResponseTopic
-from ottla.protocol.registry import ApiKey
 from ottla.protocol.topics import GROUP_METADATA_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
@@ -43,8 +42,8 @@ _INTERNAL = frozenset((GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_STAT
 
 
 class DataGuard(Guard):
-    """Checks by API key in `checks`; `may_read` is for the handler of Fetch, whose sessions know
-    the topics."""
+    """A method for each check that a route names; `may_read` is for the handler of Fetch, whose
+    sessions know the topics."""
 
     def __init__(
         self, authorizer: Authorizer, metadata: MetadataCache, *, auto_create: bool
@@ -53,40 +52,36 @@ class DataGuard(Guard):
         self._allows = authorizer.allows
         self._metadata = metadata
         self._auto_create = auto_create
-        self.checks: dict[int, Check] = {
-            ApiKey.PRODUCE: self._produce,
-            ApiKey.FETCH: unchecked,  # each partition is checked by the handler
-            ApiKey.LIST_OFFSETS: self._list_offsets,
-            ApiKey.METADATA: self._metadata_of,
-            ApiKey.OFFSET_FOR_LEADER_EPOCH: self._offset_for_leader_epoch,
-            ApiKey.INIT_PRODUCER_ID: self._init_producer_id,
-            ApiKey.ADD_PARTITIONS_TO_TXN: self._add_partitions_to_txn,
-            ApiKey.ADD_OFFSETS_TO_TXN: self._add_offsets_to_txn,
-            ApiKey.END_TXN: self._end_txn,
-            ApiKey.WRITE_TXN_MARKERS: self._write_txn_markers,
-            ApiKey.DESCRIBE_PRODUCERS: self._describe_producers,
-            ApiKey.DESCRIBE_TRANSACTIONS: self._describe_transactions,
-            ApiKey.LIST_TRANSACTIONS: self._list_transactions,
-        }
 
     def may_read(self, context: RequestContext, is_follower: bool) -> Callable[[str], bool]:
-        """Whether the sender of a Fetch may read a topic; followers may read all or nothing."""
-        if is_follower:
-            allowed = self.authorizer.allows_on_cluster(context, Operation.CLUSTER_ACTION)
-            return lambda topic: allowed
+        """Whether the sender of a Fetch may read a topic; followers may read all or nothing.
+
+        The answer is that of the ACLs at the time of the call: a Fetch that waits asks again when
+        it completes.
+        """
+        authorizer = self.authorizer
         decisions: dict[str, bool] = {}
+        version = authorizer.rules.version
+
+        def decide(topic: str) -> bool:
+            if is_follower:
+                return authorizer.allows_on_cluster(context, Operation.CLUSTER_ACTION)
+            return authorizer.allows(context, Operation.READ, ResourceType.TOPIC, topic)
 
         def check(topic: str) -> bool:
-            is_allowed = decisions.get(topic)
+            nonlocal version
+            if authorizer.rules.version != version:
+                version = authorizer.rules.version
+                decisions.clear()
+            key = "" if is_follower else topic
+            is_allowed = decisions.get(key)
             if is_allowed is None:
-                is_allowed = decisions[topic] = self.authorizer.allows(
-                    context, Operation.READ, ResourceType.TOPIC, topic
-                )
+                is_allowed = decisions[key] = decide(topic)
             return is_allowed
 
         return check
 
-    def _produce(self, context: RequestContext, request: Any) -> None:
+    def produce(self, context: RequestContext, request: Any) -> None:
         transactional_id = request.transactional_id
         if transactional_id is not None:
             self.require(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
@@ -119,7 +114,7 @@ class DataGuard(Guard):
     def protect_produce(self, entry: HandlerEntry) -> HandlerEntry:
         """The line of Produce with its check. A connection that writes to the same topic again and
         again is checked once, until an ACL changes or permitted requests are logged."""
-        check, handler = self._produce, entry.handler
+        check, handler = self.produce, entry.handler
         rules, logs_allowed = self.authorizer.rules, decisions.isEnabledFor
 
         def guarded(context: RequestContext, request: Any) -> HandlerResult:
@@ -144,7 +139,7 @@ class DataGuard(Guard):
             kept = connection.writable_topics = {}
         kept[topic] = self.authorizer.rules.version
 
-    def _list_offsets(self, context: RequestContext, request: Any) -> None:
+    def list_offsets(self, context: RequestContext, request: Any) -> None:
         self.keep_allowed(
             context,
             request,
@@ -154,7 +149,7 @@ class DataGuard(Guard):
             _NAME,
         )
 
-    def _offset_for_leader_epoch(self, context: RequestContext, request: Any) -> None:
+    def offset_for_leader_epoch(self, context: RequestContext, request: Any) -> None:
         if self.authorizer.allows_on_cluster(
             context, Operation.CLUSTER_ACTION, log_if_denied=False
         ):
@@ -170,7 +165,7 @@ class DataGuard(Guard):
 
     # Metadata: the existence of topics that may not be described is hidden.
 
-    def _metadata_of(self, context: RequestContext, request: Any) -> None:
+    def metadata_of(self, context: RequestContext, request: Any) -> None:
         version = context.header.api_version
         refused: list[MetadataResponseTopic] = []
         is_all = request.topics is None or (version == 0 and not request.topics)
@@ -242,7 +237,7 @@ class DataGuard(Guard):
 
     # Idempotence and transactions.
 
-    def _init_producer_id(self, context: RequestContext, request: Any) -> None:
+    def init_producer_id(self, context: RequestContext, request: Any) -> None:
         if request.transactional_id is not None:
             self.require(
                 context,
@@ -257,7 +252,7 @@ class DataGuard(Guard):
         ) and not self.authorizer.allows_any(context, Operation.WRITE, ResourceType.TOPIC):
             raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
-    def _add_partitions_to_txn(self, context: RequestContext, request: Any) -> None:
+    def add_partitions_to_txn(self, context: RequestContext, request: Any) -> None:
         if context.header.api_version >= 4:  # brokers among themselves
             self.require_on_cluster(context, Operation.CLUSTER_ACTION)
             return
@@ -290,21 +285,21 @@ class DataGuard(Guard):
 
         amend(context, change)
 
-    def _add_offsets_to_txn(self, context: RequestContext, request: Any) -> None:
+    def add_offsets_to_txn(self, context: RequestContext, request: Any) -> None:
         transactional_id = request.transactional_id
         self.require(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
         self.require(context, Operation.READ, ResourceType.GROUP, request.group_id)
 
-    def _end_txn(self, context: RequestContext, request: Any) -> None:
+    def end_txn(self, context: RequestContext, request: Any) -> None:
         transactional_id = request.transactional_id
         self.require(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
 
-    def _write_txn_markers(self, context: RequestContext, request: Any) -> None:
+    def write_txn_markers(self, context: RequestContext, request: Any) -> None:
         # An administrator may abort a hanging transaction (KIP-664).
         if not self.authorizer.allows_on_cluster(context, Operation.ALTER, log_if_denied=False):
             self.require_on_cluster(context, Operation.CLUSTER_ACTION)
 
-    def _describe_producers(self, context: RequestContext, request: Any) -> None:
+    def describe_producers(self, context: RequestContext, request: Any) -> None:
         self.keep_allowed(
             context,
             request,
@@ -314,7 +309,7 @@ class DataGuard(Guard):
             _NAME,
         )
 
-    def _describe_transactions(self, context: RequestContext, request: Any) -> None:
+    def describe_transactions(self, context: RequestContext, request: Any) -> None:
         self.keep_allowed(
             context,
             request,
@@ -337,7 +332,7 @@ class DataGuard(Guard):
 
         amend(context, change)
 
-    def _list_transactions(self, context: RequestContext, request: Any) -> None:
+    def list_transactions(self, context: RequestContext, request: Any) -> None:
         def change(response: Any) -> Steps[None]:
             response.transaction_states = yield from self.visible(
                 context,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.requests.amendments import amend
+from ottla.broker.requests.request_context import amend
 from ottla.broker.security.authorization.acl_types import Operation, ResourceType
-from ottla.broker.security.authorization.guard import Check, Guard, refused_rows
+from ottla.broker.security.authorization.guard import Guard, refused_rows
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.offset_delete import (
     OffsetDeleteResponsePartition,
@@ -31,66 +31,63 @@ _TOPICS = ("topics", "topics")
 
 
 class GroupGuard(Guard):
-    """Checks by API key in `checks`."""
+    """A method for each check that a route names."""
 
     def __init__(self, authorizer: Authorizer) -> None:
         super().__init__(authorizer)
-        self.checks: dict[int, Check] = {
-            ApiKey.OFFSET_COMMIT: self._offset_commit,
-            ApiKey.OFFSET_FETCH: self._offset_fetch,
-            ApiKey.TXN_OFFSET_COMMIT: self._txn_offset_commit,
-            ApiKey.OFFSET_DELETE: self._offset_delete,
-            ApiKey.FIND_COORDINATOR: self._find_coordinator,
-            ApiKey.JOIN_GROUP: self._member,
-            ApiKey.SYNC_GROUP: self._member,
-            ApiKey.HEARTBEAT: self._member,
-            ApiKey.LEAVE_GROUP: self._member,
-            ApiKey.CONSUMER_GROUP_HEARTBEAT: self._member,
-            ApiKey.CONSUMER_GROUP_DESCRIBE: self._consumer_group_describe,
-            ApiKey.SHARE_GROUP_HEARTBEAT: self._share_group_heartbeat,
-            ApiKey.SHARE_GROUP_DESCRIBE: self._share_group_describe,
-            ApiKey.ALTER_SHARE_GROUP_OFFSETS: self._member,
-            ApiKey.DELETE_SHARE_GROUP_OFFSETS: self._delete_share_offsets,
-            ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: self._checked_by_row,
-            ApiKey.SHARE_FETCH: self._share_member,
-            ApiKey.SHARE_ACKNOWLEDGE: self._share_member,
-            ApiKey.DESCRIBE_GROUPS: self._describe_groups,
-            ApiKey.LIST_GROUPS: self._list_groups,
-            ApiKey.DELETE_GROUPS: self._delete_groups,
-        }
 
-    def _member(self, context: RequestContext, request: Any) -> None:
+    def member(self, context: RequestContext, request: Any) -> None:
         self.require(context, Operation.READ, ResourceType.GROUP, request.group_id)
 
-    def _share_group_heartbeat(self, context: RequestContext, request: Any) -> None:
+    def waiting_member(self, context: RequestContext, request: Any) -> None:
+        """JoinGroup and SyncGroup wait for other members: the right is checked again for the
+        response if an ACL has changed meanwhile."""
+        self.member(context, request)
+        authorizer = self.authorizer
+        version = authorizer.rules.version
+
+        def change(response: Any) -> None:
+            if authorizer.rules.version == version or authorizer.allows(
+                context, Operation.READ, ResourceType.GROUP, request.group_id
+            ):
+                return
+            response.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+            if request.API_KEY == ApiKey.JOIN_GROUP:
+                response.members = []
+            else:
+                response.assignment = b""
+
+        amend(context, change)
+
+    def share_group_heartbeat(self, context: RequestContext, request: Any) -> None:
         """DESCRIBE on all subscribed topics, so that a member learns nothing of the others."""
-        self._member(context, request)
+        self.member(context, request)
         for name in dict.fromkeys(request.subscribed_topic_names or ()):
             self.require(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
 
-    def _delete_share_offsets(self, context: RequestContext, request: Any) -> None:
+    def delete_share_offsets(self, context: RequestContext, request: Any) -> None:
         self.require(context, Operation.DELETE, ResourceType.GROUP, request.group_id)
 
-    def _share_member(self, context: RequestContext, request: Any) -> None:
+    def share_member(self, context: RequestContext, request: Any) -> None:
         if request.group_id is not None:  # else the handler returns INVALID_REQUEST
-            self._member(context, request)
+            self.member(context, request)
 
-    def _checked_by_row(self, context: RequestContext, request: Any) -> None:
+    def checked_by_row(self, context: RequestContext, request: Any) -> None:
         """The handler checks each group and each topic, for each has a row of its own."""
 
     # Offsets.
 
-    def _offset_commit(self, context: RequestContext, request: Any) -> None:
+    def offset_commit(self, context: RequestContext, request: Any) -> None:
         self.require(context, Operation.READ, ResourceType.GROUP, request.group_id)
         self.keep_allowed(context, request, Operation.READ, ResourceType.TOPIC, _TOPICS, _NAME)
 
-    def _txn_offset_commit(self, context: RequestContext, request: Any) -> None:
+    def txn_offset_commit(self, context: RequestContext, request: Any) -> None:
         self.require(
             context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id
         )
-        self._offset_commit(context, request)
+        self.offset_commit(context, request)
 
-    def _offset_delete(self, context: RequestContext, request: Any) -> None:
+    def offset_delete(self, context: RequestContext, request: Any) -> None:
         self.require(context, Operation.DELETE, ResourceType.GROUP, request.group_id)
         allowed, denied = self.sort_out(
             context, Operation.READ, ResourceType.TOPIC, request.topics, _NAME
@@ -111,7 +108,7 @@ class GroupGuard(Guard):
         request.topics = allowed
         amend(context, lambda response: response.error_code or response.topics.extend(rows))
 
-    def _offset_fetch(self, context: RequestContext, request: Any) -> None:
+    def offset_fetch(self, context: RequestContext, request: Any) -> None:
         if context.header.api_version >= 8:
             self._offset_fetch_of_groups(context, request)
             return
@@ -167,7 +164,7 @@ class GroupGuard(Guard):
 
     # Coordinators.
 
-    def _find_coordinator(self, context: RequestContext, request: Any) -> None:
+    def find_coordinator(self, context: RequestContext, request: Any) -> None:
         if request.key_type == _GROUP_COORDINATOR:
             kind, code = ResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED
         elif request.key_type == _TRANSACTION_COORDINATOR:
@@ -191,7 +188,7 @@ class GroupGuard(Guard):
 
     # Describing groups, and deleting them.
 
-    def _describe_groups(self, context: RequestContext, request: Any) -> None:
+    def describe_groups(self, context: RequestContext, request: Any) -> None:
         self.keep_allowed(
             context,
             request,
@@ -202,12 +199,12 @@ class GroupGuard(Guard):
         )
         self._set_operations(context, request)
 
-    def _consumer_group_describe(self, context: RequestContext, request: Any) -> None:
+    def consumer_group_describe(self, context: RequestContext, request: Any) -> None:
         from ottla.protocol.messages.consumer_group_describe import DescribedGroup
 
         self._describe(context, request, DescribedGroup)
 
-    def _share_group_describe(self, context: RequestContext, request: Any) -> None:
+    def share_group_describe(self, context: RequestContext, request: Any) -> None:
         from ottla.protocol.messages.share_group_describe import DescribedGroup
 
         self._describe(context, request, DescribedGroup)
@@ -258,7 +255,7 @@ class GroupGuard(Guard):
 
         amend(context, change)
 
-    def _list_groups(self, context: RequestContext, request: Any) -> None:
+    def list_groups(self, context: RequestContext, request: Any) -> None:
         if self.authorizer.allows_on_cluster(context, Operation.DESCRIBE, log_if_denied=False):
             return
 
@@ -269,7 +266,7 @@ class GroupGuard(Guard):
 
         amend(context, change)
 
-    def _delete_groups(self, context: RequestContext, request: Any) -> None:
+    def delete_groups(self, context: RequestContext, request: Any) -> None:
         self.keep_allowed(
             context,
             request,

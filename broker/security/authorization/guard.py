@@ -7,19 +7,18 @@ authorization. A request of an API without a check is refused, so a forgotten ch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
+from functools import partial
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ottla.broker.requests.amendments import amend
-from ottla.broker.requests.error_rows import BUILDERS
-from ottla.broker.runtime.slices import run_in_slices
+from ottla.broker.requests.request_context import OnCluster, amend, started
 from ottla.broker.security.audit.repeats import LINES_OF_ADDRESS
 from ottla.broker.security.authorization.acl_types import Operation, ResourceType
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.registry import API
-from ottla.protocol.steps import run_at_once
+from ottla.protocol.steps import run_at_once, run_in_turns
 
 if TYPE_CHECKING:
     from ottla.broker.requests.request_context import (
@@ -55,6 +54,9 @@ class Guard:
 
     def __init__(self, authorizer: Authorizer) -> None:
         self.authorizer = authorizer
+
+    def unchecked(self, context: RequestContext, request: Any) -> None:
+        """The check of an API that every client may use, or whose handler checks by itself."""
 
     def require(
         self, context: RequestContext, operation: Operation, kind: ResourceType, name: str
@@ -175,36 +177,53 @@ def refused_rows(
     part = copy(request)
     setattr(part, items_field, denied)
     reply: Any = API[key].response()
-    BUILDERS[key](part, reply, code, message)
+    add_rows = context.route.entry.errors
+    assert add_rows is not None, f"the route of {API[key].name} has no error rows"
+    add_rows(part, reply, code, message)
     rows: list[Any] = getattr(reply, rows_field)
     return rows
 
 
-def unchecked(context: RequestContext, request: Any) -> None:
-    """The check of an API that every client may use, or whose handler checks by itself."""
+def check_of(entry: HandlerEntry, guards: Sequence[Guard]) -> Check:
+    """The check that the route of an API names. LookupError when no guard has it."""
+    check = entry.check
+    if check is None:
+        return _refused
+    if isinstance(check, OnCluster):
+        return partial(_check_on_cluster, guards[0], Operation[check.operation])
+    if not isinstance(check, str):
+        return partial(check, guards[0])
+    for guard in guards:
+        found: Check | None = getattr(guard, check, None)
+        if found is not None:
+            return found
+    raise LookupError(f"the route of {entry.name} names the check {check!r}, which no guard has")
 
 
-def protect(entry: HandlerEntry, checks: Mapping[int, Check]) -> HandlerEntry:
+def _check_on_cluster(
+    guard: Guard, operation: Operation, context: RequestContext, request: Any
+) -> None:
+    guard.require_on_cluster(context, operation)
+
+
+def protect(entry: HandlerEntry, check: Check) -> HandlerEntry:
     """The line of the handler table with its check in front of the handler."""
-    if entry.before_authentication:
-        return entry
     handler = entry.handler
-    check = checks.get(entry.api_key, _refused)
 
     def guarded(context: RequestContext, request: Any) -> HandlerResult:
         steps = check(context, request)
         if steps is not None:
-            return _checked_in_slices(steps, handler, context, request)
+            return _checked_in_turns(steps, handler, context, request)
         return handler(context, request)
 
     return entry._replace(handler=guarded)
 
 
-async def _checked_in_slices(
+async def _checked_in_turns(
     steps: Steps[None], handler: Handler, context: RequestContext, request: Any
 ) -> Message | Deferred | None:
-    await run_in_slices(steps)
-    result: Any = handler(context, request)
+    await run_in_turns(steps)
+    result: Any = started(handler(context, request))
     if type(result) is CoroutineType:
         result = await result
     found: Message | Deferred | None = result

@@ -120,7 +120,7 @@ class KerberosLogin:
 
 
 class KerberosContext:
-    """Satisfies `ottla.protocol.client.security_context.SecurityContext`."""
+    """Satisfies `ottla.protocol.client.sasl.SecurityContext`."""
 
     def __init__(self, gssapi: Any, context: Any) -> None:
         self._gssapi = gssapi

@@ -2,7 +2,7 @@
 
 Mirrors Kafka's `KerberosShortNamer`: the first rule that fits decides. `DEFAULT` takes the first
 component of a principal of the default realm; `RULE:[n:format](match)s/from/to/g/L` is for
-principals of n components, as in MIT Kerberos.
+principals of n components, as in MIT Kerberos. The expressions are Java's.
 """
 
 from __future__ import annotations
@@ -11,13 +11,17 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ottla.broker.security.java_regex.case import UnclearCase, changed_case
+from ottla.broker.security.java_regex.machine import TooManySteps
+from ottla.broker.security.java_regex.pattern import JavaPattern, ReplacementError
+from ottla.broker.security.java_regex.tree import PatternError
+
 _RULE = re.compile(
-    r"DEFAULT|RULE:\[(?P<components>\d+):(?P<format>[^\]]*)\](?:\((?P<match>[^)]*)\))?"
+    r"DEFAULT|RULE:\[(?P<components>[0-9]+):(?P<format>[^\]]*)\](?:\((?P<match>[^)]*)\))?"
     r"(?:s/(?P<pattern>[^/]*)/(?P<replacement>[^/]*)/(?P<repeat>g)?)?/?(?P<case>[LU])?"
 )
 _PRINCIPAL = re.compile(r"([^/@]*)(?:/([^/@]*))?@([^/@]*)")
-_PARAMETER = re.compile(r"\$(\d*)")
-_REFERENCE = re.compile(r"\\(.)|\$(\d)")
+_PARAMETER = re.compile(r"\$([0-9]*)")
 # More components than a principal has; a longer number is a typing error.
 _MAX_DIGITS = 3
 
@@ -31,8 +35,8 @@ class _Rule(NamedTuple):
 
     components: int | None
     format: str = ""
-    match: re.Pattern[str] | None = None
-    pattern: re.Pattern[str] | None = None
+    match: JavaPattern | None = None
+    pattern: JavaPattern | None = None
     replacement: str = ""
     repeat: bool = False
     case: str = ""
@@ -72,33 +76,25 @@ class PrincipalRules:
             return None
         if "/" in found or "@" in found:
             raise NoMatchingRule(f"a rule makes the name {found!r:.200}, which has / or @ in it")
-        return {"L": found.lower(), "U": found.upper()}.get(rule.case, found)
+        try:
+            return changed_case(found, rule.case)
+        except UnclearCase as error:
+            raise NoMatchingRule(str(error)) from None
 
 
 def _transformed(rule: _Rule, parameters: list[str]) -> str | None:
     if len(parameters) - 1 != rule.components:
         return None
     base = replace_parameters(rule.format, parameters)
-    if rule.match is not None and rule.match.fullmatch(base) is None:
-        return None
-    if rule.pattern is None:
-        return base
-
-    def expanded(found: re.Match[str]) -> str:
-        """`$1` is a group, as in Java; a backslash takes the next character as it is."""
-
-        def value(reference: re.Match[str]) -> str:
-            escaped, number = reference.groups()
-            if escaped is not None:
-                return str(escaped)
-            return found[int(number)] or ""
-
-        return _REFERENCE.sub(value, rule.replacement)
-
     try:
-        return rule.pattern.sub(expanded, base, count=0 if rule.repeat else 1)
-    except IndexError:
-        raise NoMatchingRule(f"a rule has no group for {rule.replacement!r:.100}") from None
+        if rule.match is not None and not rule.match.matches(base):
+            return None
+        if rule.pattern is None:
+            return base
+        replace = rule.pattern.replace_all if rule.repeat else rule.pattern.replace_first
+        return replace(base, rule.replacement)
+    except (TooManySteps, ReplacementError) as error:
+        raise NoMatchingRule(f"a rule cannot be applied to {base!r:.200}: {error}") from None
 
 
 def replace_parameters(text: str, parameters: Sequence[str]) -> str:
@@ -123,16 +119,25 @@ def _parse(text: str) -> _Rule:
         return _Rule(None)
     if len(found["components"]) > _MAX_DIGITS:
         raise ValueError(f"{text!r} is for {found['components']} components")
-    match, pattern = found["match"], found["pattern"]
+    return _Rule(
+        int(found["components"]),
+        found["format"],
+        _compiled(found, "match"),
+        _compiled(found, "pattern"),
+        found["replacement"] or "",
+        found["repeat"] is not None,
+        found["case"] or "",
+    )
+
+
+def _compiled(rule: re.Match[str], part: str) -> JavaPattern | None:
+    pattern = rule[part]
+    if pattern is None:
+        return None
     try:
-        return _Rule(
-            int(found["components"]),
-            found["format"],
-            None if match is None else re.compile(match),
-            None if pattern is None else re.compile(pattern),
-            found["replacement"] or "",
-            found["repeat"] is not None,
-            found["case"] or "",
-        )
-    except re.error as error:
-        raise ValueError(f"a pattern in {text!r} is wrong: {error}") from None
+        return JavaPattern(pattern)
+    except PatternError as error:
+        raise ValueError(
+            f"the pattern {pattern!r:.200} of {rule.string!r:.200} cannot be used: {error.reason} "
+            f"at position {rule.start(part) + error.position}"
+        ) from None

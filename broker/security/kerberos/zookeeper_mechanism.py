@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla.protocol.client.gssapi import GssapiMechanism
-from ottla.protocol.client.security_context import NewContext
+from ottla.protocol.client.sasl import GssapiMechanism, NewContext
 
 
 class ZooKeeperMechanism:

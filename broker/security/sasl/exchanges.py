@@ -50,6 +50,15 @@ class AuthenticationRefused(Exception):
         self.message = message
 
 
+class AuthenticationWaits(Exception):
+    """A step needs something that is being fetched: it is to be repeated once `call_back`, which
+    this gets a function for, calls that function."""
+
+    def __init__(self, call_back: Callable[[Callable[[], None]], None]) -> None:
+        super().__init__()
+        self.call_back = call_back
+
+
 class Exchange:
     """One exchange of tokens; not to be used twice."""
 
@@ -65,7 +74,7 @@ class Exchange:
         self.is_token = False
 
     def step(self, token: bytes) -> bytes:
-        """The response to a token. Raises AuthenticationRefused."""
+        """The response to a token. Raises AuthenticationRefused and AuthenticationWaits."""
         raise NotImplementedError
 
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.security.sasl.exchanges import AuthenticationRefused, Exchange, shown
 from ottla.protocol.client.errors import AuthenticationError
-from ottla.protocol.client.gssapi import NO_LAYER
+from ottla.protocol.client.sasl import NO_LAYER
 
 if TYPE_CHECKING:
-    from ottla.protocol.client.security_context import SecurityContext
+    from ottla.protocol.client.sasl import SecurityContext
 
 
 class _State(Enum):

@@ -27,16 +27,39 @@ _BY_CURVE = {
 }
 
 
+#: What a token may be signed with.
+ALGORITHMS = frozenset((*_RSA, *(name for names in _BY_CURVE.values() for name in names)))
+
+
 class IssuerKey(NamedTuple):
-    """A public key and the algorithms that a token may name with it."""
+    """A public key and the algorithms that a token may name with it. `row` is the key in the
+    set."""
 
     public_key: Any
-    algorithms: list[str]
+    algorithms: tuple[str, ...]
+    row: Mapping[str, Any]
 
 
-def usable_keys(jwt: Any, keys: Sequence[Mapping[str, Any]]) -> dict[str | None, IssuerKey]:
-    """The keys by their ids, with PyJWT as `jwt`; others are left out with a line in the log."""
-    found: dict[str | None, IssuerKey] = {}
+def select_key(keys: Sequence[IssuerKey], header: Mapping[str, Any]) -> IssuerKey | None:
+    """The key that verifies a token with this header.
+
+    As jose4j's `VerificationJwkSelector`: a token without a key id takes the first key of its
+    kind. A key that names an algorithm verifies no other, where jose4j minds only if several keys
+    are left.
+    """
+    found = [key for key in keys if header.get("alg") in key.algorithms]
+    if header.get("kid") is not None:
+        found = [key for key in found if key.row.get("kid") == header["kid"]]
+    for name in ("x5t", "x5t#S256"):
+        if header.get(name) is not None:
+            found = [key for key in found if key.row.get(name) in (None, header[name])]
+    return found[0] if found else None
+
+
+def usable_keys(jwt: Any, keys: Sequence[Mapping[str, Any]]) -> list[IssuerKey]:
+    """The keys that verify signatures, with PyJWT as `jwt`; others are left out with a line in the
+    log."""
+    found: list[IssuerKey] = []
     for key in keys:
         key_id = key.get("kid")
         try:
@@ -47,11 +70,11 @@ def usable_keys(jwt: Any, keys: Sequence[Mapping[str, Any]]) -> dict[str | None,
         except (ValueError, TypeError, jwt.PyJWTError) as error:
             logger.info("not using the issuer's key %.100r: %s", key_id, error)
             continue
-        found[key_id] = IssuerKey(made, algorithms)
+        found.append(IssuerKey(made, algorithms, key))
     return found
 
 
-def _algorithms(key: Mapping[str, Any]) -> list[str]:
+def _algorithms(key: Mapping[str, Any]) -> tuple[str, ...]:
     """Raises ValueError for a key that verifies no signatures."""
     use, operations, kind = key.get("use", "sig"), key.get("key_ops", ["verify"]), key.get("kty")
     if use != "sig":
@@ -66,8 +89,10 @@ def _algorithms(key: Mapping[str, Any]) -> list[str]:
         possible = _BY_CURVE.get(str(key.get("crv")), ())
     else:
         raise ValueError(f"its kty is {kind!r:.20}, which is no public key")
+    if not possible:
+        raise ValueError(f"its crv is {key.get('crv')!r:.20}, which signs no token")
     named = key.get("alg")
-    algorithms = [each for each in possible if named in (None, each)]
+    algorithms = tuple(each for each in possible if named in (None, each))
     if not algorithms:
         raise ValueError(f"its alg {named!r:.20} does not sign with a key of its kind")
     return algorithms

@@ -20,6 +20,7 @@ from ottla.broker.security.sasl.exchanges import Exchange, PlainExchange, ScramE
 from ottla.broker.security.sasl.oauthbearer import OauthExchange, UnsecuredTokens, Validate
 from ottla.broker.security.sasl.session import NewSession, SaslListener, SaslSession
 from ottla.protocol.java_order import hash_map_order
+from ottla.protocol.steps import run_at_once
 
 if TYPE_CHECKING:
     from ottla.broker.config.broker_config import BrokerConfig
@@ -61,7 +62,9 @@ class SaslListeners:
     def new_session(self, listener_name: str) -> NewSession:
         """What makes the session of a new connection on a listener."""
         config = self._config
-        mechanisms = hash_map_order(dict.fromkeys(enabled_mechanisms(config, listener_name)))
+        mechanisms = run_at_once(
+            hash_map_order(dict.fromkeys(enabled_mechanisms(config, listener_name)))
+        )
         # Read once: the settings of an open listener may be deleted before it is removed.
         reauth_ms = {each: max_reauth_ms(config, listener_name, each) for each in mechanisms}
         listener = SaslListener(

@@ -10,20 +10,28 @@ it.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import urllib.request
 from collections.abc import Awaitable, Callable
 from http.client import HTTPException
-from time import monotonic
+from time import monotonic, time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.broker.config.definitions import broker_settings, parse_value, split_list
 from ottla.broker.config.errors import ConfigError
 from ottla.broker.config.sasl import oauth_text
 from ottla.broker.runtime.tasks import spawn
-from ottla.broker.security.sasl.issuer_keys import IssuerKey, usable_keys
-from ottla.broker.security.sasl.oauthbearer import InvalidToken, ValidToken, time_ms
+from ottla.broker.security.sasl.exchanges import AuthenticationWaits
+from ottla.broker.security.sasl.issuer_keys import (
+    ALGORITHMS,
+    IssuerKey,
+    select_key,
+    usable_keys,
+)
+from ottla.broker.security.sasl.oauthbearer import InvalidToken, ValidToken
+from ottla.broker.security.sasl.token_claims import ClaimRules, check_claims
 
 if TYPE_CHECKING:
     from ottla.broker.config.broker_config import BrokerConfig
@@ -38,8 +46,14 @@ URL = "sasl.oauthbearer.jwks.endpoint.url"
 MAX_BYTES = 1 << 20
 FETCH_SECONDS = 10.0
 
-# Tokens with unknown keys make this broker fetch the issuer's keys no more often than this.
+# Tokens with unknown keys make this broker fetch the issuer's keys no more often than this in the
+# long run, and a few times at once: the first token after a rotation is not to wait for others'.
 LEAST_INTERVAL_SECONDS = 10.0
+_FETCHES_AT_ONCE = 5
+
+# Clients that wait for the issuer's keys. More of them are rejected at once, and may try again.
+_MAX_WAITING = 1000
+_READ_BYTES = 65_536
 
 
 RunInThread = Callable[[Callable[[], None]], Awaitable[None]]
@@ -49,10 +63,7 @@ class TokenRules(NamedTuple):
     """The `sasl.oauthbearer.*` settings of a listener."""
 
     url: str
-    audience: list[str]
-    issuer: str | None
-    clock_skew_seconds: int
-    name_claim: str
+    claims: ClaimRules
     refresh_ms: int
 
     @classmethod
@@ -70,19 +81,56 @@ class TokenRules(NamedTuple):
 
         return cls(
             url,
-            split_list(text("expected.audience") or ""),
-            text("expected.issuer"),
-            number("clock.skew.seconds"),
-            text("sub.claim.name") or "sub",
+            ClaimRules(
+                split_list(text("expected.audience") or ""),
+                text("expected.issuer"),
+                number("clock.skew.seconds"),
+                text("sub.claim.name") or "sub",
+                text("scope.claim.name") or "scope",
+            ),
             number("jwks.endpoint.refresh.ms"),
         )
+
+
+class _Fetches:
+    """Whether tokens with unknown keys may make the broker fetch keys now."""
+
+    def __init__(self) -> None:
+        self._left = float(_FETCHES_AT_ONCE)
+        self._counted_at = monotonic()
+        self._missing: dict[object, float] = {}
+
+    def may_fetch(self, key_id: object) -> bool:
+        """Not again for a key that was missing a moment ago. Counts a fetch."""
+        now = monotonic()
+        if now - self._missing.get(key_id, -LEAST_INTERVAL_SECONDS) < LEAST_INTERVAL_SECONDS:
+            return False
+        if LEAST_INTERVAL_SECONDS > 0:
+            refilled = self._left + (now - self._counted_at) / LEAST_INTERVAL_SECONDS
+            self._left = min(refilled, float(_FETCHES_AT_ONCE))
+        self._counted_at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        if len(self._missing) > _FETCHES_AT_ONCE:
+            del self._missing[next(iter(self._missing))]
+        self._missing.pop(key_id, None)
+        self._missing[key_id] = now
+        return True
 
 
 class SignedTokens:
     """Checks tokens against the keys that were read last. Loop only, but for `load`."""
 
-    def __init__(self, rules: TokenRules, timer: DelayQueue, run_in_thread: RunInThread) -> None:
-        """Raises ConfigError when PyJWT is missing or the address cannot be one of keys."""
+    def __init__(
+        self,
+        rules: TokenRules,
+        timer: DelayQueue,
+        run_in_thread: RunInThread,
+        now: Callable[[], float] = time,
+    ) -> None:
+        """`now` is in seconds since 1970. Raises ConfigError when PyJWT is missing or the address
+        cannot be one of keys."""
         try:
             import jwt
         except ImportError:
@@ -95,8 +143,11 @@ class SignedTokens:
         self._rules = rules
         self._timer = timer
         self._run_in_thread = run_in_thread
-        self._keys: dict[str | None, IssuerKey] = {}
-        self._asked_at = -LEAST_INTERVAL_SECONDS
+        self._now = now
+        self._keys: list[IssuerKey] = []
+        self._fetches = _Fetches()
+        self._is_loading = False
+        self._waiting: list[Callable[[], None]] = []
         self._refresh: TimerTask | None = None
 
     async def start(self) -> None:
@@ -116,10 +167,14 @@ class SignedTokens:
 
     def load(self) -> None:
         """Reads the keys again; blocks. Raises OSError and ValueError."""
-        self._asked_at = monotonic()
+        deadline = monotonic() + FETCH_SECONDS
+        data = b""
         try:
             with urllib.request.urlopen(self._rules.url, timeout=FETCH_SECONDS) as response:
-                data = response.read(MAX_BYTES + 1)
+                while len(data) <= MAX_BYTES and (piece := response.read1(_READ_BYTES)):
+                    data += piece
+                    if monotonic() > deadline:
+                        raise ValueError(f"the response takes longer than {FETCH_SECONDS:g} s")
         except HTTPException as error:
             raise ValueError(f"the response is not HTTP: {error!r}") from None
         if len(data) > MAX_BYTES:
@@ -134,29 +189,42 @@ class SignedTokens:
         self._keys = usable
 
     def validate(self, token: str) -> ValidToken:
-        """Raises InvalidToken."""
-        jwt, rules = self._jwt, self._rules
+        """Raises InvalidToken, and AuthenticationWaits while the issuer's keys are fetched."""
+        jwt = self._jwt
         try:
-            key_id = jwt.get_unverified_header(token).get("kid")
-            key = self._keys.get(key_id)
-            if key is None:
-                self._ask_again()
-                raise InvalidToken(f"the issuer has no key {key_id!r:.100} ({URL})")
-            claims = jwt.decode(
-                token,
-                key.public_key,
-                algorithms=key.algorithms,
-                audience=rules.audience or None,
-                issuer=rules.issuer,
-                leeway=rules.clock_skew_seconds,
-                options={"require": ["exp", "iat"]},
-            )
-        except (jwt.PyJWTError, ValueError, TypeError, OverflowError) as error:
+            header = jwt.get_unverified_header(token)
+            key = self._key(header)
+            payload = jwt.api_jws.decode(token, key.public_key, algorithms=list(key.algorithms))
+            claims = json.loads(payload)
+        except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as error:
             raise InvalidToken(f"its token is not valid: {error}") from None
-        name = claims.get(rules.name_claim)
-        if not isinstance(name, str) or not name.strip():
-            raise InvalidToken(f"its token has no claim {rules.name_claim}")
-        return ValidToken(name.strip(), time_ms(claims, "exp") or 0)
+        if not isinstance(claims, dict):
+            raise InvalidToken("the claims of its token are no JSON object")
+        return check_claims(claims, self._rules.claims, int(self._now()))
+
+    def _key(self, header: dict[str, Any]) -> IssuerKey:
+        if "crit" in header:
+            raise InvalidToken("the header of its token has extensions (crit)")
+        if header.get("alg") not in ALGORITHMS:
+            raise InvalidToken(f"its token has the algorithm {header.get('alg')!r:.20}")
+        key = select_key(self._keys, header)
+        if key is not None:
+            return key
+        key_id = header.get("kid")
+        if self._may_wait(key_id):
+            raise AuthenticationWaits(self._waiting.append)
+        raise InvalidToken(f"the issuer has no key {key_id!r:.100} ({URL})")
+
+    def _may_wait(self, key_id: object) -> bool:
+        """Whether keys are fetched now that may be those of a token."""
+        if len(self._waiting) >= _MAX_WAITING:
+            return False
+        if self._is_loading:
+            return True
+        if self._fetches.may_fetch(key_id):
+            self._load_soon()
+            return True
+        return False
 
     def _schedule(self) -> None:
         self.stop()
@@ -164,11 +232,11 @@ class SignedTokens:
 
     def _refresh_now(self) -> None:
         self._schedule()
-        self._ask_again()
+        self._load_soon()
 
-    def _ask_again(self) -> None:
-        if monotonic() - self._asked_at >= LEAST_INTERVAL_SECONDS:
-            self._asked_at = monotonic()
+    def _load_soon(self) -> None:
+        if not self._is_loading:
+            self._is_loading = True
             spawn(self._reload(), name="oauth-keys")
 
     async def _reload(self) -> None:
@@ -176,3 +244,8 @@ class SignedTokens:
             await self._run_in_thread(self.load)
         except (OSError, ValueError) as error:
             logger.warning("keeping the previous keys: cannot read %s: %s", URL, error)
+        finally:
+            self._is_loading = False
+            waiting, self._waiting = self._waiting, []
+            for each in waiting:
+                asyncio.get_running_loop().call_soon(each)

@@ -13,20 +13,25 @@ import logging
 import re
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
-from ottla.broker.requests.bulk_requests import SMALL_ELEMENTS, Decoding
-from ottla.broker.requests.error_response import error_response
+from ottla.broker.requests.bulk_requests import Decoding
+from ottla.broker.requests.error_responses import error_response
 from ottla.broker.requests.request_context import (
-    HandlerEntry,
     Principal,
     RequestConnection,
     RequestContext,
-    Route,
 )
+from ottla.broker.requests.request_parts import ORDINARY
 from ottla.broker.security.audit.security_log import Login, SecurityLog
-from ottla.broker.security.sasl.exchanges import AuthenticationRefused, Exchange, shown
+from ottla.broker.security.sasl.exchanges import (
+    AuthenticationRefused,
+    AuthenticationWaits,
+    Exchange,
+    shown,
+)
 from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.protocol.headers import (
     RequestHeader,
@@ -55,7 +60,7 @@ logger = logging.getLogger("ottla.security")
 # How long a client gets to read why it was refused before the socket is closed.
 LINGER_MS = 50
 
-TOO_MANY = f"it has more than {SMALL_ELEMENTS} elements, and its sender is not authenticated"
+TOO_MANY = f"it has more than {ORDINARY.small} elements, and its sender is not authenticated"
 
 # Kafka takes no second authentication again within this time.
 LEAST_REAUTHENTICATION_INTERVAL_MS = 1000
@@ -159,6 +164,10 @@ class SaslSession:
         connection = self._connection
         try:
             response = self._step(frame)
+        except AuthenticationWaits as waits:
+            # No other frame is read meanwhile.
+            waits.call_back(partial(self._take_again, frame))
+            return
         except _Refused as refusal:
             self._refuse(refusal)
             return
@@ -178,6 +187,10 @@ class SaslSession:
             return
         if response is not None:
             connection.send_token(response)
+
+    def _take_again(self, frame: bytes) -> None:
+        if self._exchange is not None:  # the connection is still open
+            self.take_frame(frame)
 
     def renew(self, context: RequestContext, request: SaslHandshakeRequest) -> Message | None:
         """A SaslHandshake of an authenticated client: it starts a re-authentication.
@@ -308,7 +321,9 @@ class SaslSession:
         if isinstance(request, ProduceRequest) and request.acks == 0:
             return b""
         key = header.api_key
-        route = Route(HandlerEntry(key, API[key].name, 0, 0, lambda context, request: None))
+        route = self._decoder.route(key)
+        if route is None:
+            return b""
         context = RequestContext(header, request, self._connection, route)
         words = f"Unexpected Kafka request of type {_java_name(key)} during SASL authentication."
         if key == ApiKey.FIND_COORDINATOR:  # Its response has the general message of the code.

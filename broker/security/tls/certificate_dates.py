@@ -12,10 +12,12 @@ _UTC_TIME = 0x17
 
 
 class CertificateDates(NamedTuple):
-    """In seconds since 1970."""
+    """In seconds since 1970. `rejected` is why a newer certificate is not used; empty without
+    one."""
 
     not_before: float
     not_after: float
+    rejected: str = ""
 
     @classmethod
     def of(cls, certificate: bytes) -> CertificateDates:
@@ -26,6 +28,9 @@ class CertificateDates(NamedTuple):
         validity = fields[3]  # after serial number, algorithm and issuer
         first, last = children(value_of(validity))
         return cls(_seconds(first), _seconds(last))
+
+    def is_early(self, now: float) -> bool:
+        return now < self.not_before
 
     def has_expired(self, now: float) -> bool:
         return now > self.not_after

@@ -17,10 +17,18 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.config.errors import ConfigError
-from ottla.broker.config.key_stores import Keys, first_certificate, read_keys, read_trust
-from ottla.broker.config.listener_settings import PREFIX
-from ottla.broker.security.tls.certificate_dates import CertificateDates
+from ottla.broker.config.key_stores import (
+    Keys,
+    certificates_of,
+    check_sources,
+    inline_keys,
+    inline_trust,
+    read_keys,
+    read_trust,
+)
+from ottla.broker.config.listeners import PREFIX
 from ottla.broker.security.tls.certificate_identity import CertificateIdentity
+from ottla.broker.security.tls.certificate_renewal import CertificateChain, Link
 from ottla.broker.security.tls.limits import limit_context
 
 if TYPE_CHECKING:
@@ -41,12 +49,12 @@ ReadSetting = Callable[[str], str | None]
 
 
 class TlsContext(NamedTuple):
-    """A context, whom its certificate names and when that is valid; None for a client without a
+    """A context, whom its certificate names and the chain of that; None for a client without a
     certificate."""
 
     context: ssl.SSLContext
     identity: CertificateIdentity | None
-    dates: CertificateDates | None
+    chain: CertificateChain | None
 
 
 def listener_settings(config: BrokerConfig, listener_name: str) -> ReadSetting:
@@ -64,6 +72,7 @@ def listener_settings(config: BrokerConfig, listener_name: str) -> ReadSetting:
 def listener_context(config: BrokerConfig, listener_name: str) -> TlsContext:
     """The context of a listener with TLS. Raises ConfigError naming the setting to mend."""
     settings = listener_settings(config, listener_name)
+    check_sources(settings)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     keys = _keys(settings)
     if keys is None:
@@ -128,7 +137,9 @@ def peer_context(config: BrokerConfig) -> TlsContext | None:
     """The context for connecting to other brokers; None when they are reached without TLS."""
     if not uses_tls_between_brokers(config):
         return None
-    return client_context(listener_settings(config, config.inter_broker_listener()))
+    settings = listener_settings(config, config.inter_broker_listener())
+    check_sources(settings)
+    return client_context(settings)
 
 
 def _keys(settings: ReadSetting) -> Keys | None:
@@ -145,10 +156,10 @@ def _keys(settings: ReadSetting) -> Keys | None:
     key, chain = settings("ssl.keystore.key"), settings("ssl.keystore.certificate.chain")
     if not (key and chain):
         return None
-    return Keys(f"{key}\n{chain}\n".encode(), settings("ssl.key.password"))
+    return inline_keys(key, chain, settings("ssl.key.password"))
 
 
-_Certificate = tuple[CertificateIdentity | None, CertificateDates | None]
+_Certificate = tuple[CertificateIdentity | None, CertificateChain | None]
 
 
 def _load_keys(context: ssl.SSLContext, keys: Keys, where: str) -> _Certificate:
@@ -156,10 +167,11 @@ def _load_keys(context: ssl.SSLContext, keys: Keys, where: str) -> _Certificate:
         with _as_file(keys.pem) as path:
             # Without a password OpenSSL would ask for it on the terminal.
             context.load_cert_chain(path, password=keys.password or "")
-        certificate = first_certificate(keys.pem)
-        if certificate is None:
+        certificates = certificates_of(keys.pem)
+        if not certificates:
             return None, None
-        return CertificateIdentity.of(certificate), CertificateDates.of(certificate)
+        leaf, *others = map(Link.of, certificates)
+        return CertificateIdentity.of(certificates[0]), CertificateChain(leaf, tuple(others))
     except (OSError, ValueError, IndexError) as error:  # OSError: also every error of TLS
         hint = " Is ssl.key.password right?" if b"ENCRYPTED" in keys.pem else ""
         reason = getattr(error, "reason", None) or error
@@ -182,7 +194,7 @@ def _load_trust(context: ssl.SSLContext, settings: ReadSetting) -> bool:
             settings("ssl.truststore.password"),
         )
     elif inline:
-        trusted = inline.encode()
+        trusted = inline_trust(inline)
     if trusted is not None:
         _load_pem(context, trusted, path or "ssl.truststore.certificates", "certificates")
         # As in Java, each of them is trusted by itself: also an intermediate authority, and one of

@@ -12,15 +12,17 @@ from __future__ import annotations
 import logging
 import os
 import ssl
+import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.config.dynamic_rules import RENEWABLE
 from ottla.broker.config.errors import ConfigError
-from ottla.broker.config.listener_settings import PREFIX, find_listener_setting
+from ottla.broker.config.listeners import PREFIX, find_listener_setting
 from ottla.broker.security.tls.certificate_dates import CertificateDates
 from ottla.broker.security.tls.certificate_identity import check_same_identity
 from ottla.broker.security.tls.certificate_names import principal_reader
+from ottla.broker.security.tls.certificate_renewal import check_renewal
 from ottla.broker.security.tls.contexts import (
     FILES,
     TlsContext,
@@ -44,7 +46,7 @@ class TlsListener(NamedTuple):
     """What a listener with TLS needs beside what every listener has."""
 
     context: ssl.SSLContext
-    principal_of_certificate: Callable[[dict[str, Any]], Principal]
+    principal_of_certificate: Callable[[bytes], Principal]
 
 
 class _Contexts(NamedTuple):
@@ -61,10 +63,16 @@ class _Contexts(NamedTuple):
 
 
 class _Watched:
-    """The contexts of one listener and the files that they were made from."""
+    """The contexts of one listener and the files that they were made from.
 
-    def __init__(self, config: BrokerConfig, name: str) -> None:
+    `rejected` is why the certificate in the files is not used; empty if it is.
+    """
+
+    def __init__(self, config: BrokerConfig, name: str, now: Callable[[], float]) -> None:
         self.name = name
+        self.rejected = ""
+        self._valid_from = 0.0
+        self._now = now
         self.on_renewed: Callable[[ssl.SSLContext], None] | None = None
         self._config = config
         self._settings = listener_settings(config, name)
@@ -75,17 +83,24 @@ class _Watched:
     def check(self) -> None:
         """Makes the contexts again when a file has changed."""
         stamp = self._new_stamp()
-        if stamp != self._stamp:
+        if stamp != self._stamp or self._is_valid_now():
             self._stamp = stamp
             self.renew()
 
+    def _is_valid_now(self) -> bool:
+        """Whether the time has come for a certificate that was not valid yet."""
+        return 0.0 < self._valid_from <= self._now()
+
     def renew(self) -> None:
         """Makes the contexts again. What cannot be used is not: the previous ones stay."""
+        self._valid_from = 0.0
         try:
             self.current = self.renewed(self._config)
         except ConfigError as error:
+            self.rejected = str(error)
             logger.error("listener %s keeps its previous certificates: %s", self.name, error)
             return
+        self.rejected = ""
         if self.on_renewed is not None:
             self.on_renewed(self.current.server.context)
         logger.info("listener %s reloaded its certificates", self.name)
@@ -93,6 +108,7 @@ class _Watched:
     def renewed(self, config: BrokerConfig) -> _Contexts:
         """New contexts. ConfigError when they cannot replace the current ones."""
         made = _Contexts.of(config, self.name)
+        self._check_not_worse(made)
         check_same_identity(
             self.current.server.identity,
             made.server.identity,
@@ -101,6 +117,15 @@ class _Watched:
         )
         self._check_trust(self.current, made)
         return made
+
+    def _check_not_worse(self, made: _Contexts) -> None:
+        old, new = self.current.server.chain, made.server.chain
+        try:
+            check_renewal(old, new, made.server.context.get_ca_certs(True), self._now())
+        except ConfigError:
+            if new is not None and new.valid_from() > self._now():
+                self._valid_from = new.valid_from()
+            raise
 
     def _check_trust(self, old: _Contexts, new: _Contexts) -> None:
         """ConfigError when brokers with `old` and with `new` could not connect to each other.
@@ -135,9 +160,11 @@ class _Watched:
 class ListenerTls:
     """The contexts of one broker. Loop only. Raises ConfigError where settings do not fit."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, now: Callable[[], float] = time.time) -> None:
+        """`now` is in seconds since 1970."""
         _check_virtual_machine(config)
         self._config = config
+        self._now = now
         self._watched: dict[str, _Watched] = {}
         self._peer: _Watched | None = None
         if uses_tls_between_brokers(config):
@@ -145,7 +172,7 @@ class ListenerTls:
 
     def _watch(self, name: str) -> _Watched:
         if name not in self._watched:
-            self._watched[name] = _Watched(self._config, name)
+            self._watched[name] = _Watched(self._config, name, self._now)
         return self._watched[name]
 
     def peer(self) -> ssl.SSLContext | None:
@@ -158,7 +185,7 @@ class ListenerTls:
         """For a listener that uses TLS."""
         watched = self._watch(listener_name)
         rules = self._config.listener_text(listener_name, "ssl.principal.mapping.rules")
-        return TlsListener(watched.current.server.context, principal_reader(rules or ""))
+        return TlsListener(watched.current.server.context, principal_reader(rules))
 
     def on_renewed(self, listener_name: str, use: Callable[[ssl.SSLContext], None]) -> None:
         """`use` gets each new context of a listener."""
@@ -171,9 +198,11 @@ class ListenerTls:
     def certificates(self) -> dict[str, CertificateDates]:
         """When the certificate of each listener with TLS is valid, by the listener's name."""
         return {
-            watched.name: watched.current.server.dates
+            watched.name: watched.current.server.chain.leaf.dates._replace(
+                rejected=watched.rejected
+            )
             for watched in self._watched.values()
-            if watched.current.server.dates is not None
+            if watched.current.server.chain is not None
         }
 
     def check(self) -> None:

@@ -75,7 +75,7 @@ def _snapshot_key(key: SharePartitionKey) -> bytes:
 
 
 def read_record(key: bytes, value: bytes | None) -> StateRecord | None:
-    """The record; None for types of later versions. Raises UnreadableRecord."""
+    """Return the record; None for types of later versions. Raises UnreadableRecord."""
     if len(key) < 2:
         raise UnreadableRecord(f"the key {key!r} is truncated")
     kind: int = _SHORT.unpack_from(key)[0]
@@ -97,8 +97,13 @@ def _read_snapshot(key: bytes, value: bytes | None) -> StateRecord:
     _check_version(value)
     row, _ = decoder(share_snapshot.ShareSnapshotValue, _VALUE_VERSION)(value, 2)
     state = ShareState(
-        *(row.snapshot_epoch, row.state_epoch, row.leader_epoch, row.start_offset),
-        *(row.delivery_complete_count, row.create_timestamp, row.write_timestamp),
+        row.snapshot_epoch,
+        row.state_epoch,
+        row.leader_epoch,
+        row.start_offset,
+        row.delivery_complete_count,
+        row.create_timestamp,
+        row.write_timestamp,
         tuple(_batch(batch) for batch in row.state_batches),
     )
     return StateRecord(where, snapshot=state)
@@ -111,7 +116,10 @@ def _read_update(key: bytes, value: bytes | None) -> StateRecord | None:
     _check_version(value)
     row, _ = decoder(share_update.ShareUpdateValue, _VALUE_VERSION)(value, 2)
     update = StateUpdate(
-        *(-1, row.leader_epoch, row.start_offset, row.delivery_complete_count),
+        -1,
+        row.leader_epoch,
+        row.start_offset,
+        row.delivery_complete_count,
         tuple(_batch(batch) for batch in row.state_batches),
     )
     where = SharePartitionKey(found.group_id, found.topic_id, found.partition)

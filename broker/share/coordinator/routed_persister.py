@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.broker.share.coordinator import state_requests
 from ottla.broker.share.coordinator.share_coordinator import ShareCoordinator, coordinator_key
@@ -28,7 +28,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.topics import SHARE_STATE_TOPIC
 
 if TYPE_CHECKING:
-    from ottla.broker.cluster.metadata_cache import MetadataSnapshot, PartitionMetadata
+    from ottla.broker.cluster.metadata_cache import MetadataCache, PartitionMetadata
     from ottla.protocol.message import Message
 
 logger = logging.getLogger("ottla.share")
@@ -56,13 +56,6 @@ _RETRIABLE = frozenset(
 )
 
 
-class Metadata(Protocol):
-    """The metadata cache, as far as it is used here."""
-
-    @property
-    def snapshot(self) -> MetadataSnapshot: ...
-
-
 class RoutedPersister:
     """Satisfies `ShareStatePersister`; the first initialization creates `__share_group_state`.
 
@@ -74,7 +67,7 @@ class RoutedPersister:
         self,
         broker_id: int,
         coordinator: ShareCoordinator,
-        metadata: Metadata,
+        metadata: MetadataCache,
         send: Send,
         ensure_topic: EnsureTopic,
         now_s: Callable[[], float] = monotonic,
@@ -133,7 +126,10 @@ class RoutedPersister:
         """See `ShareStatePersister.summary`; before the topic exists nothing has a state."""
         if self._partition(key) is None:
             return StateSummary(
-                *(0, 0, UNINITIALIZED_START_OFFSET, UNKNOWN_DELIVERY_COMPLETE_COUNT)
+                0,
+                0,
+                UNINITIALIZED_START_OFFSET,
+                UNKNOWN_DELIVERY_COMPLETE_COUNT,
             )
         return await self._call(
             key,

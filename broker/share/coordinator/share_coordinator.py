@@ -1,26 +1,34 @@
 """Keeps the durable state of share partitions in `__share_group_state`.
 
-Mirrors Kafka's `ShareCoordinatorService`. Records first: the state changes when the record of the
+Mirrors Kafka's `ShareCoordinatorService`. Write-ahead: the state changes when the record of the
 change is committed. Requests for one share partition wait for each other; writes that wait become
-one record.
+one record. With `share.coordinator.append.linger.ms`, the records of one partition of the topic
+wait for others and become one batch, as in Kafka's `CoordinatorRuntime`. The default is to append
+each at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.coordination.coordinated_partitions import CoordinatedPartitions
-from ottla.broker.coordination.ports import MOVED_ERRORS, UNAVAILABLE_ERRORS, CoordinatorLog, Defer
+from ottla.broker.coordination.ports import (
+    MOVED_ERRORS,
+    UNAVAILABLE_ERRORS,
+    AppendResult,
+    CoordinatorLog,
+    Defer,
+)
+from ottla.broker.coordination.stored_records import StoredRecords
 from ottla.broker.runtime.clock import Clock
 from ottla.broker.runtime.keyed_locks import KeyedLocks
 from ottla.broker.runtime.tasks import spawn
-from ottla.broker.share.coordinator.appender import RecordAppender
-from ottla.broker.share.coordinator.partition import ShareStatePartition
 from ottla.broker.share.coordinator.records import (
     StateRecord,
+    read_record,
     snapshot_record,
     tombstone,
     update_record,
@@ -35,14 +43,18 @@ from ottla.broker.share.persister import (
     StateUpdate,
 )
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.records.builder import build_batch
 from ottla.protocol.records.compression import NONE
+from ottla.protocol.records.record import Record
 from ottla.protocol.topics import SHARE_STATE_TOPIC
 from ottla.protocol.uuids import uuid_to_string
 
 if TYPE_CHECKING:
+    from ottla.broker.runtime.clock import Clock
     from ottla.broker.runtime.timer import DelayQueue
 
 logger = logging.getLogger("ottla.share")
+
 
 _NO_LEADER_EPOCH = -1
 
@@ -67,7 +79,7 @@ class ShareCoordinatorSettings(NamedTuple):
 
 
 def coordinator_key(key: SharePartitionKey) -> str:
-    """The key of FindCoordinator for a share partition."""
+    """Return the key of FindCoordinator for a share partition."""
     return f"{key.group_id}:{uuid_to_string(key.topic_id)}:{key.partition}"
 
 
@@ -103,7 +115,11 @@ class ShareCoordinator:
             lambda partition: None,
         )
         self._appender = RecordAppender(
-            *(log, clock, settings.codec, self.partitions.is_active, timer),
+            log,
+            clock,
+            settings.codec,
+            self.partitions.is_active,
+            timer,
             settings.append_linger_ms,
         )
         # Writes that wait for a request of their key: one for each request of a member.
@@ -125,7 +141,7 @@ class ShareCoordinator:
     # Records that are not needed.
 
     def prune(self) -> None:
-        """Deletes the records that no share partition needs, in all partitions led here."""
+        """Delete the records that no share partition needs, in all partitions led here."""
         for partition in self.partitions.active:
             offset = partition.needed_offset
             if offset <= partition.pruned_offset:
@@ -144,7 +160,7 @@ class ShareCoordinator:
                 partition.pruned_offset = offset
 
     async def snapshot_cold(self) -> None:
-        """Writes snapshots of share partitions that did not get one for a while, as their records
+        """Write snapshots of share partitions that did not get one for a while, as their records
         keep all records after them. Failures are left to the next time."""
         before_ms = self._clock.now_ms() - self._settings.cold_snapshot_interval_ms
         for partition in self.partitions.active:
@@ -191,8 +207,11 @@ class ShareCoordinator:
                 if leader_epoch < state.leader_epoch:
                     raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
                 update = StateUpdate(
-                    *(state.state_epoch, leader_epoch, state.start_offset),
-                    *(state.delivery_complete_count, ()),
+                    state.state_epoch,
+                    leader_epoch,
+                    state.start_offset,
+                    state.delivery_complete_count,
+                    (),
                 )
                 await self._append_update(partition, key, state, update)
             return PersistedState(state.state_epoch, state.start_offset, state.batches)
@@ -210,7 +229,7 @@ class ShareCoordinator:
         await write.done
 
     async def _write_waiting(self, key: SharePartitionKey) -> None:
-        """Stores the writes that have come when it is their turn, as one record."""
+        """Store the writes that have come when it is their turn, as one record."""
         async with self._locks.locked(key):
             writes = self._writes.pop(key)
             try:
@@ -245,10 +264,15 @@ class ShareCoordinator:
         _, state = self._find(key)
         if state is None:
             return StateSummary(
-                *(0, 0, UNINITIALIZED_START_OFFSET, UNKNOWN_DELIVERY_COMPLETE_COUNT)
+                0,
+                0,
+                UNINITIALIZED_START_OFFSET,
+                UNKNOWN_DELIVERY_COMPLETE_COUNT,
             )
         return StateSummary(
-            *(state.state_epoch, state.leader_epoch, state.start_offset),
+            state.state_epoch,
+            state.leader_epoch,
+            state.start_offset,
             state.delivery_complete_count,
         )
 
@@ -267,7 +291,7 @@ class ShareCoordinator:
         state: ShareState,
         update: StateUpdate,
     ) -> None:
-        """Appends an update, or a snapshot after many of them."""
+        """Append an update, or a snapshot after many of them."""
         updated = state.updated(update)
         many = partition.updates.get(key, 0) >= self._settings.update_records_per_snapshot
         if many or key in self._uncertain:
@@ -289,7 +313,7 @@ class ShareCoordinator:
     async def _append(
         self, partition: ShareStatePartition, key: bytes, value: bytes | None, record: StateRecord
     ) -> None:
-        """Appends a record; replays it when it is committed. Raises KafkaError.
+        """Append a record; replay it when it is committed. Raises KafkaError.
 
         The append has a deadline of its own (`CoordinatorLog`).
         """
@@ -313,7 +337,7 @@ class ShareCoordinator:
 
 
 def _fenced(state: ShareState, writes: list[_Write]) -> list[_Write]:
-    """The writes that may be stored; the others fail."""
+    """Return the writes that may be stored; the others fail."""
     accepted = []
     leader_epoch = state.leader_epoch
     for write in writes:
@@ -339,7 +363,7 @@ def _fail(write: _Write, error: Exception) -> None:
 
 
 def _is_repeated(state: ShareState, state_epoch: int, start_offset: int) -> bool:
-    """Whether this initialization was done before: the sender had no response.
+    """Return whether this initialization is repeated: the sender got no response.
 
     Kafka stores it again, which would take back what was acknowledged meanwhile.
     """
@@ -355,3 +379,160 @@ def _response_code(code: int) -> int:
     if code in MOVED_ERRORS:
         return ErrorCode.NOT_COORDINATOR
     return code
+
+
+class ShareStatePartition:
+    """The states of one partition while this broker leads it."""
+
+    __slots__ = (
+        "end_offset",
+        "index",
+        "leader_epoch",
+        "pruned_offset",
+        "snapshot_offsets",
+        "states",
+        "stored",
+        "updates",
+    )
+
+    def __init__(self, index: int, leader_epoch: int) -> None:
+        self.index = index
+        self.leader_epoch = leader_epoch
+        self.stored = StoredRecords(SHARE_STATE_TOPIC, index, "the state of share groups", logger)
+        self.states: dict[SharePartitionKey, ShareState] = {}
+        #: How many updates follow the last snapshot.
+        self.updates: dict[SharePartitionKey, int] = {}
+        #: The offset of the last snapshot: the records of the key before it are not needed.
+        self.snapshot_offsets: dict[SharePartitionKey, int] = {}
+        #: The offset after the last record that was replayed.
+        self.end_offset = 0
+        #: Up to where records were deleted by this leader.
+        self.pruned_offset = 0
+
+    @property
+    def needed_offset(self) -> int:
+        """The first record that a share partition needs; the end if there is none."""
+        return min(self.snapshot_offsets.values(), default=self.end_offset)
+
+    def cold_keys(self, before_ms: int) -> list[SharePartitionKey]:
+        """Keys without a snapshot since `before_ms` that keep records which no key needs.
+
+        Each key needs one record, so there is nothing to gain as long as the log has no more than
+        twice as many records from the snapshot on.
+        """
+        room = 2 * len(self.states)
+        return [
+            key
+            for key, offset in self.snapshot_offsets.items()
+            if self.end_offset - offset > room and self.states[key].write_timestamp_ms < before_ms
+        ]
+
+    def replay(self, record: StateRecord, offset: int) -> None:
+        """Replay a record, after an append and while loading."""
+        key = record.key
+        self.end_offset = max(self.end_offset, offset + 1)
+        if record.snapshot is not None:
+            self.states[key] = record.snapshot
+            self.updates[key] = 0
+            self.snapshot_offsets[key] = offset
+        elif record.update is not None:
+            state = self.states.get(key)
+            if state is not None:
+                self.states[key] = state.updated(record.update)
+                self.updates[key] += 1
+        else:
+            self.states.pop(key, None)
+            self.updates.pop(key, None)
+            self.snapshot_offsets.pop(key, None)
+
+    def replay_log(self, chunks: Iterator[memoryview]) -> Iterator[None]:
+        return self.stored.replay(chunks, self._replay_stored)
+
+    def _replay_stored(self, stored: Record) -> None:
+        record = None if stored.key is None else read_record(stored.key, stored.value)
+        if record is not None:
+            self.replay(record, stored.offset)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.states and not self.stored.skipped
+
+    def describe(self) -> str:
+        return f"{len(self.states)} share partitions{self.stored.describe()}"
+
+
+# Of keys and values in one batch: half of the default of `max.message.bytes`.
+_MAX_BYTES = 1 << 19
+
+_Row = tuple[int, bytes, bytes | None, None]
+
+
+class _Waiting:
+    """Records of one partition that are not appended yet."""
+
+    __slots__ = ("results", "rows", "size")
+
+    def __init__(self) -> None:
+        self.rows: list[_Row] = []
+        self.results: list[AppendResult] = []
+        self.size = 0
+
+
+class RecordAppender:
+    """Loop thread only. A partition that this broker has lost meanwhile gets no records."""
+
+    def __init__(
+        self,
+        log: CoordinatorLog,
+        clock: Clock,
+        codec: int,
+        is_active: Callable[[ShareStatePartition], bool],
+        timer: DelayQueue,
+        linger_ms: int,
+    ) -> None:
+        """With a linger time of 0 or less, records are appended at once."""
+        self._log = log
+        self._clock = clock
+        self._codec = codec
+        self._is_active = is_active
+        self._timer = timer
+        self._linger_ms = linger_ms
+        self._waiting: dict[ShareStatePartition, _Waiting] = {}
+
+    def append(
+        self,
+        partition: ShareStatePartition,
+        key: bytes,
+        value: bytes | None,
+        on_result: AppendResult,
+    ) -> None:
+        """`on_result` is called with the error code and the offset of the record."""
+        row = (self._clock.now_ms(), key, value, None)
+        if self._linger_ms <= 0:
+            self._log.append(partition.index, build_batch([row], codec=self._codec), on_result)
+            return
+        waiting = self._waiting.get(partition)
+        if waiting is None:
+            waiting = self._waiting[partition] = _Waiting()
+            mine = waiting
+            self._timer.schedule(self._linger_ms, lambda: self._append_waiting(partition, mine))
+        waiting.rows.append(row)
+        waiting.results.append(on_result)
+        waiting.size += len(key) + len(value or b"")
+        if waiting.size >= _MAX_BYTES:
+            self._append_waiting(partition, waiting)
+
+    def _append_waiting(self, partition: ShareStatePartition, waiting: _Waiting) -> None:
+        if self._waiting.get(partition) is not waiting:
+            return  # it was large enough before the end of its time
+        del self._waiting[partition]
+
+        def on_result(error_code: int, base_offset: int) -> None:
+            for index, each in enumerate(waiting.results):
+                each(error_code, base_offset + index)
+
+        if self._is_active(partition):
+            batch = build_batch(waiting.rows, codec=self._codec)
+            self._log.append(partition.index, batch, on_result)
+        else:
+            on_result(ErrorCode.NOT_COORDINATOR, -1)

@@ -18,7 +18,7 @@ _first_offset, _last_offset = attrgetter("first_offset"), attrgetter("last_offse
 
 
 class ShareState(NamedTuple):
-    """What a snapshot stores; mirrors Kafka's `ShareGroupOffset`."""
+    """The state in a snapshot; mirrors Kafka's `ShareGroupOffset`."""
 
     snapshot_epoch: int
     state_epoch: int
@@ -47,10 +47,16 @@ class ShareState(NamedTuple):
 def first_state(
     state_epoch: int, start_offset: int, now_ms: int, snapshot_epoch: int
 ) -> ShareState:
-    """The state of a share partition that is initialized."""
+    """Return the state of a share partition that is initialized."""
     return ShareState(
-        *(snapshot_epoch, state_epoch, 0, start_offset, UNKNOWN_DELIVERY_COMPLETE_COUNT),
-        *(now_ms, now_ms, ()),
+        snapshot_epoch,
+        state_epoch,
+        0,
+        start_offset,
+        UNKNOWN_DELIVERY_COMPLETE_COUNT,
+        now_ms,
+        now_ms,
+        (),
     )
 
 
@@ -69,7 +75,7 @@ def joined(updates: Sequence[StateUpdate]) -> StateUpdate:
 def combined(
     stored: Iterable[StateBatch], changed: Iterable[StateBatch], start_offset: int
 ) -> tuple[StateBatch, ...]:
-    """The stored batches with those of an update, sorted, from the start offset on.
+    """Return the stored batches with those of an update, sorted, from the start offset on.
 
     Of two batches for an offset, the one with the higher delivery count holds, then the one with
     the higher state, as in Kafka's `PersisterStateBatchCombiner`: a late write of an older state
@@ -101,7 +107,7 @@ def _from(batch: StateBatch, start_offset: int) -> StateBatch:
 
 
 def _insert(result: list[StateBatch], row: StateBatch) -> None:
-    """Adds a batch; `result` is sorted and does not overlap."""
+    """Add a batch; `result` is sorted and does not overlap."""
     above: list[StateBatch] = []
     while result and result[-1].last_offset >= row.first_offset:
         above.append(result.pop())

@@ -41,7 +41,10 @@ def read(key: SharePartitionKey, leader_epoch: int) -> reading.ReadShareGroupSta
 
 def write(key: SharePartitionKey, update: StateUpdate) -> writing.WriteShareGroupStateRequest:
     row = writing.PartitionData(
-        *(key.partition, update.state_epoch, update.leader_epoch, update.start_offset),
+        key.partition,
+        update.state_epoch,
+        update.leader_epoch,
+        update.start_offset,
         update.delivery_complete_count,
         [writing.StateBatch(*batch) for batch in update.batches],
     )
@@ -67,7 +70,7 @@ def summary(
 
 
 def result(key: SharePartitionKey, response: Any) -> Any:
-    """The row of the share partition. Raises KafkaError with its error code, or
+    """Return the row of the share partition. Raises KafkaError with its error code, or
     UNKNOWN_SERVER_ERROR when there is no such row."""
     for topic in response.results:
         for row in topic.partitions:

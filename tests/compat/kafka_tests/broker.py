@@ -90,8 +90,8 @@ class InspectedBroker(broker_server.BrokerServer):
         state = {
             "ports": ports,
             "inspection": server.sockets[0].getsockname()[1],
-            "cluster_id": self.parts.base.cluster_id,
-            "broker_id": self.parts.base.broker_id,
+            "cluster_id": self.parts.cluster_id,
+            "broker_id": self.parts.broker_id,
         }
         partial = self.state_file.with_suffix(".partial")
         partial.write_text(json.dumps(state))
@@ -112,7 +112,7 @@ class InspectedBroker(broker_server.BrokerServer):
         writer.close()
 
     def _show_metadata(self) -> object:
-        known = self.parts.base.metadata.snapshot
+        known = self.parts.metadata.snapshot
         brokers = [
             {
                 "id": broker.broker_id,
@@ -147,19 +147,19 @@ class InspectedBroker(broker_server.BrokerServer):
         return await ask_controller(self.parts)
 
     def _show_log(self, name: str, *arguments: object) -> object:
-        return LogCalls(self.parts.base).call(name, *arguments)
+        return LogCalls(self.parts).call(name, *arguments)
 
     def _show_default_log_config(self) -> object:
-        return self.parts.base.config.topic_defaults()
+        return self.parts.config.topic_defaults()
 
     def _show_features(self) -> object:
         """The finalized features of the broker's cache."""
-        features = self.parts.base.features
+        features = self.parts.features
         return {"finalized": features.finalized, "epoch": features.epoch}
 
     def _show_supported_features(self, features: dict[str, list[int]]) -> object:
         """Adds supported features: a broker in ZooKeeper mode has none of its own."""
-        supported = self.parts.base.features.supported
+        supported = self.parts.features.supported
         supported.update({name: (low, high) for name, (low, high) in features.items()})
         return supported
 
@@ -174,7 +174,7 @@ class InspectedBroker(broker_server.BrokerServer):
 
     def _show_session(self) -> object:
         """The ZooKeeper session: another client can end it."""
-        client = self.parts.base.store.session._client  # type: ignore[attr-defined]
+        client = self.parts.store.session._client  # type: ignore[attr-defined]
         number, password = client.client_id
         return [number, base64.b64encode(password).decode()]
 
@@ -191,8 +191,8 @@ class InspectedBroker(broker_server.BrokerServer):
 
     def _show_metrics(self) -> object:
         """Metrics of Kafka that tests sum up over the listeners of a broker."""
-        statistics = self.parts.network.server.statistics
-        topics = self.parts.replicas.manager.context.topics
+        statistics = self.parts.network_server.statistics
+        topics = self.parts.replica_manager.context.topics
         return {
             "fetch-conversions": sum(count for _, count in topics.rows("fetch_conversions")),
             "produce-conversions": sum(count for _, count in topics.rows("produce_conversions")),
@@ -203,12 +203,12 @@ class InspectedBroker(broker_server.BrokerServer):
             "failed-authentication-total": statistics.failed_authentications,
             "expired-connections-killed-count": statistics.expired_sessions,
             "failed-reauthentication-total": failed_renewals.count,
-            "unclean-leader-elections": self.parts.control.controller.unclean_elections_total,
+            "unclean-leader-elections": self.parts.controller.unclean_elections_total,
             **throttle_times.longest(),
         }
 
     def _show_throttles(self) -> object:
-        routes = self.parts.network.request_channel.routes.values()
+        routes = self.parts.request_channel.routes.values()
         exempt = throttle_times.exempt_seconds + sum(
             each.statistics.local_seconds for each in routes if each.throttle is None
         )
@@ -247,10 +247,10 @@ class InspectedBroker(broker_server.BrokerServer):
         return self._throttle(kind).is_throttled(topic, index)
 
     def _throttle(self, kind: str) -> ReplicationQuota:
-        replicas = self.parts.replicas
+        parts = self.parts
         if kind == "alterLogDirs":
-            return replicas.mover.throttle
-        return replicas.throttles.leader if kind == "leader" else replicas.throttles.follower
+            return parts.mover.throttle
+        return parts.throttles.leader if kind == "leader" else parts.throttles.follower
 
     def _show_connections(self, ip: str) -> object:
         """The connections of an address, and how many it may open in a second."""
@@ -260,35 +260,35 @@ class InspectedBroker(broker_server.BrokerServer):
 
     def _show_logs(self) -> object:
         """All logs, by topic and partition."""
-        logs = self.parts.base.logs.logs()
+        logs = self.parts.logs.logs()
         return {log.name: _shown_log(log) for log in logs}
 
     def _show_live_brokers(self) -> object:
         """The broker epochs that the active controller knows."""
-        context = self.parts.control.controller._components.context
+        context = self.parts.controller._lifecycle.context
         return [[each.broker_id, each.epoch, each.features] for each in context.brokers.values()]
 
     def _show_tokens(self) -> object:
         """The delegation tokens that the broker knows."""
-        return [token._asdict() for token in self.parts.security.delegation_tokens.all()]
+        return [token._asdict() for token in self.parts.delegation_tokens.all()]
 
     def _show_offline_directories(self) -> object:
-        return self.parts.base.logs.offline_directories
+        return self.parts.logs.offline_directories
 
     def _show_failed_directory(self, path: str) -> object:
         """Takes a log directory offline, as an I/O error of its disk does."""
-        for directory in self.parts.base.logs.directories.all:
+        for directory in self.parts.logs.directories.all:
             if os.path.realpath(directory.path) == os.path.realpath(path):
                 directory.fail(OSError(errno.EIO, "a test of Kafka wants it to fail"))
-        self.parts.upkeep.failures.check()
+        self.parts.failures.check()
         return self._show_offline_directories()
 
     def _show_roll(self, topic: str, index: int) -> object:
         """Starts a new segment of a log; whether its log directory failed."""
-        log = self.parts.base.logs.get(topic, index)
+        log = self.parts.logs.get(topic, index)
         assert log is not None
         try:
-            log.roll(self.parts.base.clock.now_ms())
+            log.roll(self.parts.clock.now_ms())
             os.stat(log.path)  # Kafka makes a new file, also for an empty log
         except (OSError, StorageError):
             directory = os.path.dirname(log.path)
@@ -297,13 +297,13 @@ class InspectedBroker(broker_server.BrokerServer):
         return False
 
     def _show_checkpointed_high_watermarks(self) -> object:
-        self.parts.base.logs.checkpoint_high_watermarks()
-        self.parts.upkeep.failures.check()
+        self.parts.logs.checkpoint_high_watermarks()
+        self.parts.failures.check()
         return self._show_offline_directories()
 
     def _show_replica_states(self, topic: str) -> object:
         """The states of the replicas of a topic, where this broker is the active controller."""
-        context = self.parts.control.controller._components.context
+        context = self.parts.controller._lifecycle.context
         return [
             [key.partition.partition, key.replica, state.value]
             for key, state in context.replica_states.items()
@@ -313,8 +313,8 @@ class InspectedBroker(broker_server.BrokerServer):
     def _show_partition(self, topic: str, index: int) -> object:
         """The replica and the log of a partition, null where there is none."""
         key = TopicPartition(topic, index)
-        partition = self.parts.replicas.manager.partitions.get(key)
-        log = self.parts.base.logs.get(topic, index)
+        partition = self.parts.replica_manager.partitions.get(key)
+        log = self.parts.logs.get(topic, index)
         if partition is not None and partition.offline:
             log = None
         shown = None
@@ -338,7 +338,7 @@ def _shown_log(log: Log) -> object:
         "end": log.log_end_offset,
         "high_watermark": log.high_watermark,
         "last_stable_offset": log.last_stable_offset,
-        "size": log.size_in_bytes,
+        "size": log.local.size_in_bytes,
         "segments": len(log.segments),
         "epochs": log.leader_epochs.entries,
         "producers": [

@@ -12,7 +12,7 @@ from ottla.protocol.messages.metadata import MetadataRequest
 
 async def disconnect_controller(parts: Any, broker_id: int) -> bool:
     """Closes the connection of the active controller to a broker; whether there was one."""
-    channels = parts.control.controller._components.channels
+    channels = parts.controller._lifecycle.channels
     sender = channels._senders[broker_id]
     connection = sender.connection
     if connection is not None:
@@ -22,9 +22,9 @@ async def disconnect_controller(parts: Any, broker_id: int) -> bool:
 
 async def ask_controller(parts: Any) -> str:
     """Sends a request to the active controller; the error, or an empty text."""
-    controller_id = parts.base.metadata.snapshot.controller_id
+    controller_id = parts.metadata.snapshot.controller_id
     try:
-        await parts.cluster.inter_broker_client.request(controller_id, MetadataRequest([]))
+        await parts.inter_broker_client.request(controller_id, MetadataRequest([]))
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return ""

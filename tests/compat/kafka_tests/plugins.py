@@ -15,7 +15,7 @@ from ottla.broker.security.authorization.authorizer import Authorizer
 from ottla.broker.security.sasl import broker_login
 from ottla.broker.security.sasl.exchanges import PlainExchange
 from ottla.broker.security.sasl.session import SaslSession
-from ottla.broker.security.tls.certificate_names import distinguished_name
+from ottla.broker.security.tls.distinguished_names import distinguished_name, subject_of
 from ottla.policies import PolicyViolation
 
 if TYPE_CHECKING:
@@ -90,7 +90,8 @@ class PrincipalBuilders:
             protocol = connection.listener.security_protocol
             certificate = ""
             if isinstance(connection, TlsConnection):
-                certificate = distinguished_name(connection._tls.peer_certificate())
+                received = connection._tls.peer_certificate()
+                certificate = distinguished_name(subject_of(received)) if received else ""
             client = (connection.client_host, plain.name, certificate)
             found = self._built[connection] = Principal(
                 *self._jvm.ask("principal", builder, name, protocol, *client)

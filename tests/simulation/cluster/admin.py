@@ -230,7 +230,7 @@ class Admin:
 
     async def move_away(self, node: SimulatedNode, index: int) -> None:
         """A replica to the directory in which it is not."""
-        partitions = {} if node.server is None else node.server.parts.replicas.manager.partitions
+        partitions = {} if node.server is None else node.server.parts.replica_manager.partitions
         found = partitions.get(TopicPartition(TOPIC, index))
         if found is not None and found.log is not None:
             others = [each for each in node.log_directories if each != found.log.log_directory.path]

@@ -340,7 +340,7 @@ class TransactionalProducer(Producer):
         """Nothing is written below it now."""
         servers: list[Any] = [node.server for node in self.world.nodes.values() if node.ready]
         where = self.topic, partition
-        found = [server.parts.replicas.manager.partitions.get(where) for server in servers]
+        found = [server.parts.replica_manager.partitions.get(where) for server in servers]
         return min((each.log.log_end_offset for each in found if each and each.log), default=0)
 
     async def write(self, chosen: list[int], transaction: Any, *, with_offsets: bool) -> bool:

@@ -77,7 +77,7 @@ class CompactionTroubles:
         node.disk.before_open = None
         server: Any = node.server
         if node.ready and server is not None:
-            uncleanable = server.parts.replicas.compaction.cleaner.uncleanable
+            uncleanable = server.parts.log_cleaner.cleaner.uncleanable
             for (topic, partition), reason in uncleanable.items():
                 self.world.complain(
                     f"{node.host}: {topic}-{partition} is not compacted any more: {reason}"
@@ -94,7 +94,7 @@ class CompactionTroubles:
 
     def _log(self, node: Node) -> Any:
         server: Any = node.server
-        return None if server is None else server.parts.base.logs.get(*WHERE)
+        return None if server is None else server.parts.logs.get(*WHERE)
 
     async def _create(self) -> bool:
         rows = [CreatableTopicConfig(*each) for each in CONFIGS.items()]

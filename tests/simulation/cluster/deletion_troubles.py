@@ -216,7 +216,7 @@ class DeletionTroubles:
             return
         for node in self.world.nodes.values():
             server: Any = node.server
-            found = server.parts.replicas.manager.partitions.get(WHERE)
+            found = server.parts.replica_manager.partitions.get(WHERE)
             if found is not None and found.log.log_end_offset < written:
                 self.world.complain(
                     f"{node.host}: {WHERE} ends at {found.log.log_end_offset}, and {written} were "

@@ -120,7 +120,7 @@ class DiskTroubles:
         code, operation = self.random.choice([(errno.EMFILE, "open"), (errno.ENOSPC, "pwrite")])
         server: Any = node.server
         if server is not None and node.ready:
-            logs = server.parts.base.logs
+            logs = server.parts.logs
             node.disk.faults = Faults({code: 200_000}, frozenset((operation,)))
             await node.stop()
             node.disk.heal()
@@ -250,7 +250,7 @@ class DiskTroubles:
         """The ISRs that it has proposed as the leader: the controller may write them when it is
         dead, and it may be the only member."""
         server: Any = node.server
-        partitions = {} if server is None else server.parts.replicas.manager.partitions
+        partitions = {} if server is None else server.parts.replica_manager.partitions
         return {
             where: each.pending_isr
             for where, each in partitions.items()
@@ -289,7 +289,7 @@ class DiskTroubles:
         """
         if not node.ready or node.server is None:
             return False
-        own = node.server.parts.replicas.manager.partitions
+        own = node.server.parts.replica_manager.partitions
         for where, state in self._states():
             leader = self.world.nodes.get(state["leader"])
             if node.broker_id not in state["isr"]:
@@ -300,7 +300,7 @@ class DiskTroubles:
                 continue
             if leader is None or leader.server is None or where not in own:
                 return False
-            theirs = leader.server.parts.replicas.manager.partitions.get(where)
+            theirs = leader.server.parts.replica_manager.partitions.get(where)
             if theirs is None or theirs.log is None or own[where].log is None:
                 return False
             if own[where].log.log_end_offset < theirs.log.high_watermark:

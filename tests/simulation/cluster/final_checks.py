@@ -73,13 +73,13 @@ class FinalChecks:
         """A broker has no replica and no log that is not assigned to it, and moves have ended."""
         for node in self.world.nodes.values():
             server: Any = node.server
-            logs = server.parts.base.logs
+            logs = server.parts.logs
             hosted = {TopicPartition(each.topic, each.partition) for each in logs.logs()}
             for log in logs.logs():
                 expected = self._topic_id(log.topic)
                 if log.topic_id not in (None, expected):
                     return f"{node.host} has {log.name} of a topic that was deleted"
-            for where in sorted(hosted | set(server.parts.replicas.manager.partitions)):
+            for where in sorted(hosted | set(server.parts.replica_manager.partitions)):
                 replicas = assigned.get(where)
                 if replicas is None and where.topic == PASSING_TOPIC:
                     return f"{node.host} has {where}, which was deleted"
@@ -95,7 +95,7 @@ class FinalChecks:
         if reason:
             return reason
         hosted = {
-            each: self.world.nodes[each].server.parts.replicas.manager.partitions.get(where)  # type: ignore[union-attr]
+            each: self.world.nodes[each].server.parts.replica_manager.partitions.get(where)  # type: ignore[union-attr]
             for each in replicas
         }
         ends = {each: found and found.log.log_end_offset for each, found in hosted.items()}
@@ -147,7 +147,7 @@ class FinalChecks:
 
     def _log(self, broker_id: int, topic: str, index: int) -> Any:
         server: Any = self.world.nodes[broker_id].server
-        return server.parts.replicas.manager.partitions[TopicPartition(topic, index)].log
+        return server.parts.replica_manager.partitions[TopicPartition(topic, index)].log
 
     def _raw(self, broker_id: int, topic: str, index: int, start: int) -> bytes:
         log = self._log(broker_id, topic, index)

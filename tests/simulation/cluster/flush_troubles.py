@@ -95,7 +95,7 @@ class Writer(Producer):
     def _leadership(self) -> int | None:
         """The leader epoch while the broker leads the partition."""
         server: Any = self._node.server
-        partitions = {} if server is None else server.parts.replicas.manager.partitions
+        partitions = {} if server is None else server.parts.replica_manager.partitions
         found = partitions.get(TopicPartition(TOPIC, self._partition))
         return found.leader_epoch if found is not None and found.is_leader else None
 
@@ -239,7 +239,7 @@ class FlushTroubles:
 
     def _passing(self, node: Node) -> Any:
         server: Any = node.server
-        return None if server is None else server.parts.base.logs.get(PASSING_TOPIC, 0)
+        return None if server is None else server.parts.logs.get(PASSING_TOPIC, 0)
 
     async def _set(self, name: str, value: str | None, operation: int = SET) -> bool:
         self.world.note(f"set {name}={value} of {TOPIC}")

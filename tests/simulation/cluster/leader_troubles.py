@@ -193,7 +193,7 @@ class LeaderTroubles:
 
     def log(self, node: Node, index: int) -> Log | None:
         """The log of a partition on a broker that runs, if it has one."""
-        partitions = {} if node.server is None else node.server.parts.replicas.manager.partitions
+        partitions = {} if node.server is None else node.server.parts.replica_manager.partitions
         found = partitions.get(TopicPartition(TOPIC, index))
         return None if found is None else found.log
 

@@ -6,7 +6,6 @@ import asyncio
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.purgatory import purgatory
 from ottla.protocol.client.errors import ClientError
 from ottla.protocol.client.operations import AnyBroker, Controller, Versions
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -18,6 +17,7 @@ from ottla.protocol.messages.produce import (
 )
 from ottla.protocol.records.builder import build_batch
 from ottla.protocol.topics import TopicPartition
+from tests.doubles.pace import steps_per_turn
 from tests.simulation.cluster.admin import REQUEST_MS, TOPIC
 from tests.simulation.cluster.clients import LoneWriter
 from tests.simulation.cluster.settled import settles, state_of
@@ -120,21 +120,22 @@ class LeadershipTroubles:
         await self.admin.reassign_to(index, [each.broker_id for each in (following, former, third)])
         self.world.network.cut(former.host, following.host)
         self.world.network.cut(former.host, third.host)
-        kept, checks = log.log_end_offset, purgatory.MAX_CHECKS_AT_ONCE
-        purgatory.MAX_CHECKS_AT_ONCE = 1
-        waiting = self._wait_for_replication(former, index)
-        await self.leaders.until(lambda: log.log_end_offset >= kept + WAITING, WRITTEN_SECONDS)
-        end = log.log_end_offset
-        election = asyncio.get_running_loop().create_task(self._elect(index))
-        await self.leaders.until(lambda: not self._leads(former, index), LED_SECONDS)
-        self.world.network.heal()
-        await self.leaders.until(lambda: log.log_end_offset < end, TRUNCATED_SECONDS)
-        stopping = asyncio.get_running_loop().create_task(self._stop(following))
-        await self.leaders.until(lambda: self._leads(former, index), LED_SECONDS)
-        self.world.note(f"{former.host} leads {TOPIC}-{index} again: {self._leads(former, index)}")
-        await self._write_much(former, index)
-        await asyncio.gather(election, stopping, *waiting)
-        purgatory.MAX_CHECKS_AT_ONCE = checks
+        kept = log.log_end_offset
+        with steps_per_turn(1):  # of the requests that wait, one is checked at once
+            waiting = self._wait_for_replication(former, index)
+            await self.leaders.until(lambda: log.log_end_offset >= kept + WAITING, WRITTEN_SECONDS)
+            end = log.log_end_offset
+            election = asyncio.get_running_loop().create_task(self._elect(index))
+            await self.leaders.until(lambda: not self._leads(former, index), LED_SECONDS)
+            self.world.network.heal()
+            await self.leaders.until(lambda: log.log_end_offset < end, TRUNCATED_SECONDS)
+            stopping = asyncio.get_running_loop().create_task(self._stop(following))
+            await self.leaders.until(lambda: self._leads(former, index), LED_SECONDS)
+            self.world.note(
+                f"{former.host} leads {TOPIC}-{index} again: {self._leads(former, index)}"
+            )
+            await self._write_much(former, index)
+            await asyncio.gather(election, stopping, *waiting)
         if not following.is_up:
             following.start()
 
@@ -184,7 +185,7 @@ class LeadershipTroubles:
 
     def _leads(self, node: Node, index: int) -> bool:
         server: Any = node.server
-        partitions = {} if server is None else server.parts.replicas.manager.partitions
+        partitions = {} if server is None else server.parts.replica_manager.partitions
         found = partitions.get(TopicPartition(TOPIC, index))
         return found is not None and found.is_leader
 

@@ -101,7 +101,8 @@ def substitute(network: Any) -> None:
     from ottla.broker.net import services
     from ottla.broker.net.descriptors import DescriptorReserve
     from ottla.broker.replication import deferred_validation, log_cleaner
-    from ottla.broker.server import foundation, start_checks
+    from ottla.broker.server import broker as assembly
+    from ottla.broker.server import start_checks
     from ottla.storage.directories import log_directories
 
     broker_server.LogManager = _log_manager  # type: ignore[misc,assignment]
@@ -112,7 +113,7 @@ def substitute(network: Any) -> None:
     start_checks.check_space = _passes
     broker_server.run_in_threads = _in_turn
     log_cleaner.WorkerPool = SimulatedWorkerPool  # type: ignore[misc,assignment]
-    foundation.WorkerPool = SimulatedWorkerPool  # type: ignore[misc,assignment]
+    assembly.WorkerPool = SimulatedWorkerPool  # type: ignore[misc,assignment]
     deferred_validation.WorkerPool = SimulatedWorkerPool  # type: ignore[misc,assignment]
     log_directories.DirectoryLock = SimulatedLock  # type: ignore[misc,assignment]
     network_server.bind = network.bind

@@ -100,7 +100,7 @@ class OffsetsWatch:
     def look(self, node: Node, complain: Callable[[str], None]) -> None:
         """All partitions of a broker that runs."""
         server: Any = node.server
-        manager = server.parts.replicas.manager
+        manager = server.parts.replica_manager
         for home in server.parts.coordinators.groups.partitions.active:
             partition = manager.partitions.get(TopicPartition(TOPIC, home.index))
             if partition is None or partition.log is None or not partition.is_leader:

@@ -284,7 +284,7 @@ class OperatorTroubles:
         folder, _, name = path.rpartition("/")
         base = int(name.partition(".")[0])
         server: Any = node.server
-        log = next((each for each in server.parts.base.logs.logs() if each.path == folder), None)
+        log = next((each for each in server.parts.logs.logs() if each.path == folder), None)
         if log is None:
             return False
         return base < log.log_start_offset or (path in now and len(now[path]) < size)

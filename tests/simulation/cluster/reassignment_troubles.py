@@ -80,7 +80,7 @@ class ReassignmentTroubles:
         for node in self.world.nodes.values():
             if node.server is None:
                 continue
-            for log in node.server.parts.base.logs.logs():
+            for log in node.server.parts.logs.logs():
                 replicas = assigned.get(TopicPartition(log.topic, log.partition), ())
                 if log.topic == TOPIC and node.broker_id not in replicas:
                     return True

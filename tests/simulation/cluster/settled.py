@@ -71,7 +71,7 @@ def assignments(world: World) -> dict[TopicPartition, tuple[int, ...]]:
 def not_led(world: World, where: TopicPartition, replicas: tuple[int, ...]) -> str | None:
     """Why a partition has not one leader with all replicas in sync, of which the tree knows."""
     hosted = {
-        each: world.nodes[each].server.parts.replicas.manager.partitions.get(where)  # type: ignore[union-attr]
+        each: world.nodes[each].server.parts.replica_manager.partitions.get(where)  # type: ignore[union-attr]
         for each in replicas
     }
     leaders = [each for each, found in hosted.items() if found is not None and found.is_leader]
@@ -91,7 +91,7 @@ def not_known(world: World, where: TopicPartition) -> str | None:
     """Which broker has another leader in its metadata cache than the tree."""
     state = state_of(world, where)
     for node in world.nodes.values():
-        snapshot = node.server.parts.base.metadata.snapshot  # type: ignore[union-attr]
+        snapshot = node.server.parts.metadata.snapshot  # type: ignore[union-attr]
         found = snapshot.partition(*where)
         known = None if found is None else (found.leader, found.leader_epoch, sorted(found.isr))
         if state is None or known != (state.leader, state.leader_epoch, sorted(state.isr)):
@@ -105,9 +105,7 @@ def not_deleted(world: World, where: TopicPartition, replicas: tuple[int, ...]) 
     The other way round is no error: a leader that was killed, or has lost power, may have lost the
     checkpoint of its log start offset.
     """
-    hosted = [
-        world.nodes[each].server.parts.replicas.manager.partitions[where] for each in replicas
-    ]  # type: ignore[union-attr]
+    hosted = [world.nodes[each].server.parts.replica_manager.partitions[where] for each in replicas]  # type: ignore[union-attr]
     starts = {each.context.broker_id: each.log.log_start_offset for each in hosted}
     leader = next(each for each in hosted if each.is_leader)
     if min(starts.values()) < leader.log.log_start_offset:
@@ -137,7 +135,7 @@ def _deleted(world: World, topics: set[str]) -> str | None:
         if path.startswith(f"{DELETIONS_PATH}/"):
             return f"the deletion of {path.rpartition('/')[2]} has not ended"
     for node in world.nodes.values():
-        snapshot = node.server.parts.base.metadata.snapshot  # type: ignore[union-attr]
+        snapshot = node.server.parts.metadata.snapshot  # type: ignore[union-attr]
         for name in snapshot.topics:
             if name not in topics:
                 return f"{node.host} has topic {name} in its metadata cache, which was deleted"

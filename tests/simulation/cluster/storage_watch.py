@@ -33,7 +33,7 @@ class StorageWatch:
             if partition is None or partition.log is None or partition.offline:
                 continue
             log = partition.log
-            if log.log_directory.is_offline or log.is_closed:
+            if log.log_directory.is_offline or log.local.closed:
                 continue
             reason = self._not_synced(node, log, index) or self._above(node, log, index)
             if reason:

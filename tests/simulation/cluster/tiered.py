@@ -13,13 +13,13 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.remote import remote_log_manager, segment_expiration
-from ottla.broker.server import remote_assembly
+from ottla.broker.server import tiered_storage
 from ottla.protocol.client.errors import ClientError
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 from ottla.storage.remote import chunk_cache
 from ottla.storage.remote.object_remote_storage import ObjectRemoteStorage
-from ottla.storage.remote.store_identity import StoreIdentity
+from ottla.storage.remote.object_store import StoreIdentity
 from ottla.storage.remote.store_settings import parse_store_settings
 from tests.simulation.cluster.clients import IdempotentProducer, Producer
 from tests.simulation.cluster.consumers import TailReader
@@ -115,8 +115,8 @@ class Tiered:
             "fetch.manifest.cache.size": self.random.choice(["1", "1000"]),
         }
         WaitingWorkerPool.loop = world.loop
-        remote_assembly.open_remote_storage = self._open  # type: ignore[assignment]
-        remote_assembly.WorkerPool = WaitingWorkerPool  # type: ignore[misc,assignment]
+        tiered_storage.open_remote_storage = self._open  # type: ignore[assignment]
+        tiered_storage.WorkerPool = WaitingWorkerPool  # type: ignore[misc,assignment]
         remote_log_manager.WorkerPool = WaitingWorkerPool  # type: ignore[misc,assignment]
         # Threads wait for each other's requests there: not for real.
         chunk_cache.threading = SimpleNamespace(  # type: ignore[assignment]

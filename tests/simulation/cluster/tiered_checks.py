@@ -17,9 +17,9 @@ from ottla.protocol.topics import TopicPartition
 from ottla.storage.producer.producer_snapshot import decode_snapshot
 from ottla.storage.remote.inventory import delete_orphans, take_inventory, verify_segment
 from ottla.storage.remote.object_remote_storage import ObjectRemoteStorage
+from ottla.storage.remote.object_store import NAME
 from ottla.storage.remote.remote_storage import NoRemoteIndexError, RemoteIndexType
 from ottla.storage.remote.segments import RemoteLogSegmentMetadata, RemoteLogSegmentState
-from ottla.storage.remote.store_identity import NAME
 from tests.doubles.async_client import AsyncClient
 from tests.simulation.cluster.consumers import batches_in
 from tests.simulation.cluster.settled import assignments, decoded_topic, not_deleted
@@ -71,7 +71,7 @@ class TieredChecks:
 
     def _never_copied(self, node: Node) -> Iterator[tuple[TopicPartition, int]]:
         server: Any = node.server
-        for where, partition in server.parts.replicas.manager.partitions.items():
+        for where, partition in server.parts.replica_manager.partitions.items():
             log = partition.log
             if where.topic not in CLEAN_TOPICS or log is None or partition.offline:
                 continue
@@ -277,7 +277,7 @@ class TieredChecks:
     def _leader(self, where: TopicPartition) -> Any:
         for node in self.world.nodes.values():
             server: Any = node.server
-            found = server.parts.replicas.manager.partitions.get(where)
+            found = server.parts.replica_manager.partitions.get(where)
             if found is not None and found.is_leader:
                 return found.log
         return None

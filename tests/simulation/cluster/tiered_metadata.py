@@ -59,7 +59,7 @@ class CommittedMetadata:
 
     def _look_at(self, node: Node) -> None:
         server: Any = node.server
-        partitions = server.parts.replicas.manager.partitions
+        partitions = server.parts.replica_manager.partitions
         for key in [each for each in partitions if each.topic == REMOTE_LOG_METADATA_TOPIC]:
             partition = partitions[key]
             if partition.is_leader and partition.log is not None and not partition.offline:

@@ -20,7 +20,7 @@ from ottla.protocol.messages.incremental_alter_configs import (
 from ottla.protocol.topics import TopicPartition
 from ottla.storage.files.layout import LEADER_EPOCH_CHECKPOINT
 from ottla.storage.remote.object_keys import main_path
-from ottla.storage.remote.store_identity import NAME
+from ottla.storage.remote.object_store import NAME
 from tests.simulation.cluster.admin import REQUEST_MS, TOPIC_RESOURCE
 from tests.simulation.cluster.consumers import CONTROL, TRANSACTIONAL, TailReader
 from tests.simulation.cluster.remote_store import Step, StoreFaults, Trap
@@ -315,7 +315,7 @@ class TieredTroubles:
             if data[22] & (TRANSACTIONAL | CONTROL) == TRANSACTIONAL
         }
         server: Any = node.server
-        remote = server.parts.replicas.remote_logs
+        remote = server.parts.remote_logs
         found = [
             each
             for each in remote.metadata.cache(remote.partition(log)).segments()

@@ -310,7 +310,7 @@ def _is_moving(node: Node, where: TopicPartition) -> bool:
     server: Any = node.server
     if not node.ready or server is None:
         return False
-    return server.parts.base.logs.get_future(*where) is not None
+    return server.parts.logs.get_future(*where) is not None
 
 
 def _log(node: Node, where: TopicPartition) -> Any:
@@ -318,14 +318,14 @@ def _log(node: Node, where: TopicPartition) -> Any:
     server: Any = node.server
     if not node.ready or server is None:
         return None
-    found = server.parts.replicas.manager.partitions.get(where)
+    found = server.parts.replica_manager.partitions.get(where)
     return None if found is None else found.log
 
 
 def _offline(node: Node) -> list[str]:
     """The log directories of a broker that have failed."""
     server: Any = node.server
-    return [] if server is None else list(server.parts.base.logs.offline_directories)
+    return [] if server is None else list(server.parts.logs.offline_directories)
 
 
 def _pair(node: Node) -> Any:
@@ -333,7 +333,7 @@ def _pair(node: Node) -> Any:
     server: Any = node.server
     if not node.ready or server is None:
         return None
-    found = server.parts.replicas.manager.partitions.get(TopicPartition(PAIR_TOPIC, 0))
+    found = server.parts.replica_manager.partitions.get(TopicPartition(PAIR_TOPIC, 0))
     return found if found is not None and found.is_leader else None
 
 
@@ -357,5 +357,5 @@ def _has_open_offsets(node: Node) -> bool:
         where.topic == "__consumer_offsets"
         and partition.is_leader
         and partition.log.last_stable_offset < partition.log.high_watermark
-        for where, partition in server.parts.replicas.manager.partitions.items()
+        for where, partition in server.parts.replica_manager.partitions.items()
     )

@@ -91,7 +91,7 @@ class Watch:
         self._looks += 1
         for node in self.world.nodes.values():
             if node.ready and node.is_readable and node.server is not None:
-                manager = node.server.parts.replicas.manager
+                manager = node.server.parts.replica_manager
                 self._look_at_broker(node, manager)
                 self._look_at_isr_updates(node)
                 self._look_at_directories(node)
@@ -131,14 +131,14 @@ class Watch:
     def _look_at_isr_updates(self, node: Node) -> None:
         """A leader whose AlterPartition is refused must wait before it sends the next one."""
         assert node.server is not None
-        replicas, now = node.server.parts.replicas, self.world.loop.now
-        life, failed = (node.broker_id, node.starts), replicas.isr_manager.failed_updates_total
+        parts, now = node.server.parts, self.world.loop.now
+        life, failed = (node.broker_id, node.starts), parts.isr_manager.failed_updates_total
         last_at, before = self._failed_updates.setdefault(life, (now, failed))
         if now - last_at < 1.0:
             return
         self._failed_updates[life] = now, failed
         # Which of them were refused is not known: a proposal can start and stop between two looks.
-        count = len(replicas.manager.partitions)
+        count = len(parts.replica_manager.partitions)
         if failed - before > FAILED_UPDATES * max(2, count) * (now - last_at):
             self.world.complain(
                 f"{node.host}: {failed - before} AlterPartition errors in {now - last_at:.1f} s "
@@ -148,7 +148,7 @@ class Watch:
     def _look_at_directories(self, node: Node) -> None:
         """Only a disk that fails takes a log directory offline, not one that is full."""
         assert node.server is not None
-        offline = node.server.parts.base.logs.offline_directories
+        offline = node.server.parts.logs.offline_directories
         if offline and not node.may_lose_all_disks:
             self.world.complain(f"{node.host}: {offline[0]} is offline, and its disk is well")
 

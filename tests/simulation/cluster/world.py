@@ -26,7 +26,7 @@ from tests.simulation.cluster.history import History
 from tests.simulation.cluster.loop import FIRST_SECOND, Process, SimulatedLoop
 from tests.simulation.cluster.network import Network
 from tests.simulation.cluster.node import Node, substitute
-from tests.simulation.cluster.slice_sizes import draw_slice_sizes
+from tests.simulation.cluster.pace import draw_pace
 from tests.simulation.cluster.troubles import Troubles
 from tests.simulation.cluster.watch import Watch
 from tests.simulation.cluster.zookeeper import Ensemble
@@ -74,8 +74,8 @@ class World:
         seams.begin(self.loop, seed)
         substitute(self.network)
         self.tiered = self._tiered() if shape.tiered else None
-        #: How much work some components do before they give the loop back.
-        self.slice_sizes = draw_slice_sizes(seed)
+        #: Where work that shares the loop pauses.
+        self.pace = draw_pace(seed)
         self.random = Random(f"world {seed}")
         self.ensemble = Ensemble(self.loop, seed)
         self.history = History()
@@ -184,8 +184,8 @@ class World:
             seams.end()
 
     async def _run(self) -> None:
-        sizes = ", ".join(f"{name} {size:g}" for name, size in self.slice_sizes.items())
-        self.note(f"slices: {sizes}")
+        sizes = ", ".join(f"{name} {size:g}" for name, size in self.pace.items())
+        self.note(f"pace: {sizes}")
         for node in self.nodes.values():
             node.start()
         await self._ready()

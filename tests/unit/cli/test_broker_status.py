@@ -8,8 +8,9 @@ import threading
 import pytest
 from typer.testing import CliRunner
 
-from ottla.cli.broker_status import StatusUnknown, _as_reached, fetch_status
+from ottla.cli.broker_status import BrokerStatus, StatusUnknown, _as_reached, fetch_status
 from ottla.cli.doctor import app as doctor
+from ottla.cli.doctor import status_findings
 
 
 @pytest.mark.parametrize(
@@ -86,3 +87,14 @@ def test_doctor_with_a_name_or_a_time_that_cannot_be() -> None:
     for wait in ("nan", "inf", "-1", "1e300"):
         done = CliRunner().invoke(doctor, ["--bootstrap", "a..b:1", "--wait", wait])
         assert (done.exit_code, "is not a number of seconds" in done.stderr) == (2, True)
+
+
+def test_certificates_are_valid_from_a_day_to_another() -> None:
+    good = {"listener": "SSL", "not_before": 0.0, "not_after": 86_400.0 * 365}
+    odd = [{"listener": "OLD", "expires_in_days": 3}, {**good, "not_after": 1e300}, "x"]
+    document = {"broker_id": 1, "phase": "running", "faults": [], "certificates": [good, *odd]}
+    found = status_findings(BrokerStatus("127.0.0.1:1", document))
+    assert [each.finding for each in found] == [
+        "ready, without a fault",
+        "valid from 1970-01-01 to 1971-01-01",
+    ]

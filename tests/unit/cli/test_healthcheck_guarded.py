@@ -87,7 +87,7 @@ async def test_a_guarded_broker_is_checked_without_credentials(
     environment["OTTLA_METRICS_ADDRESS"] = f":{server.metrics_port}"
     assert await asyncio.to_thread(main, [], environment) == 0
     assert f"127.0.0.1:{server.metrics_port}, /readyz, " in capsys.readouterr().out
-    server.parts.base.logs.directories.all[0].mark_full("no room")
+    server.parts.logs.directories.all[0].mark_full("no room")
     assert await asyncio.to_thread(main, [], environment) == 1
     assert "accepts no records: no room." in capsys.readouterr().err
     await server.stop()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ottla.storage.config import LogConfig
-from ottla.storage.directories.directory_lock import DirectoryLock
+from ottla.storage.directories.log_directories import DirectoryLock
 from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.files.fs import RealFileSystem
 from ottla.storage.files.set_aside import Note, Reason, set_file_aside

@@ -111,6 +111,8 @@ def test_a_job_with_its_arguments(
         ("land t --to x --bad-records skip", "--bad-records skip: it can be fail, drop, keep"),
         ("land a/b --to x", "'a/b' is not the name of a topic"),
         ("land t t --to x", "a topic is named twice"),
+        ("land _checkpoints --to x/", "would be x/_checkpoints, where the checkpoints are; set"),
+        ("land t --to x --checkpoint x/t/c", "would be x/t, where the checkpoints are; set"),
         ("land t u --to x --decode avro --schema s", "--schema is for one topic"),
         ("land t --to x --schema s", "--schema is set, but --decode is raw"),
         ("land t --to x --decode avro --schema none", "cannot read the schema none: No such file"),

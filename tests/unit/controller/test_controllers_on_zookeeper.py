@@ -246,7 +246,7 @@ async def test_expired_controller_changes_nothing_and_comes_back_as_a_broker(
     state = await network.state(active)
     assert state.leader in (1, 2, 3)
     assert state.controller_epoch >= epoch
-    parts = active.controller._components
+    parts = active.controller._lifecycle
     assert parts.writer.epoch_version == parts.writer.epoch  # made with 0, set at each election
 
 

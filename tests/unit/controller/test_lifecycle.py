@@ -135,7 +135,7 @@ async def test_store_that_fails_again_and_again_is_retried_each_time(
 
 async def test_failure_while_taking_over(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     await cluster.create_topic("t", (1, 2))
-    parts = cluster.controller._components
+    parts = cluster.controller._lifecycle
 
     async def broken() -> None:
         monkeypatch.undo()
@@ -163,7 +163,7 @@ async def test_failures_while_taking_over_have_a_delay_between_them(
             monkeypatch.undo()
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(cluster.controller._components.replicas, "startup", broken)
+    monkeypatch.setattr(cluster.controller._lifecycle.replicas, "startup", broken)
     cluster.delete_node(znodes.CONTROLLER)
     await settle()
     for _ in range(3):
@@ -180,7 +180,7 @@ async def test_bug_in_one_handler_does_not_stop_the_others(
         monkeypatch.undo()
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(cluster.controller._components.deletion, "on_deletion_requested", broken)
+    monkeypatch.setattr(cluster.controller._lifecycle.deletion, "on_deletion_requested", broken)
     cluster.create_node(znodes.delete_topic_path("nothing"))
     await settle()
     assert "Error processing event TopicDeletion()" in caplog.text
@@ -195,7 +195,7 @@ async def test_bug_in_a_call_is_returned_as_an_error(
     async def broken(*_: object, **__: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(cluster.controller._components.elections, "elect", broken)
+    monkeypatch.setattr(cluster.controller._lifecycle.elections, "elect", broken)
     with pytest.raises(KafkaError) as failed:
         await cluster.controller.elect_leaders(None, 0)
     assert failed.value.code == ErrorCode.UNKNOWN_SERVER_ERROR

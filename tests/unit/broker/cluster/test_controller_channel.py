@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+import asyncio
 from typing import Any, cast
 
 import pytest
 
 from ottla.broker.cluster.broker_epoch import BrokerEpoch
-from ottla.broker.cluster.controller_channel import ControllerChannel
+from ottla.broker.cluster.controller_channel import ControllerChannel, hand_over
 from ottla.broker.cluster.inter_broker_client import InterBrokerClient
 from ottla.broker.cluster.metadata_cache import MetadataCache
+from ottla.broker.config.broker_config import BrokerConfig
 from ottla.protocol.client.errors import UnsupportedApiError
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
@@ -16,6 +18,7 @@ from ottla.protocol.messages.update_metadata import (
     UpdateMetadataEndpoint,
     UpdateMetadataRequest,
 )
+from tests.doubles.published_metadata import publish
 
 
 class Controller:
@@ -39,8 +42,6 @@ def channel(epoch: BrokerEpoch) -> ControllerChannel:
 async def test_it_is_connected_before_use() -> None:
     unconnected = channel(BrokerEpoch())
     with pytest.raises(RuntimeError, match="connect was not called"):
-        unconnected.check_connected()
-    with pytest.raises(RuntimeError, match="connect was not called"):
         await unconnected.alter_partition(3, lambda version: AlterPartitionRequest())
 
 
@@ -48,7 +49,6 @@ async def test_the_active_controller_of_this_process_is_called_with_the_current_
     epoch = BrokerEpoch()
     connected, controller = channel(epoch), Controller(is_active=True)
     connected.connect(cast(Any, controller))
-    connected.check_connected()
     epoch.registered(5)
     await connected.alter_partition(3, lambda version: AlterPartitionRequest())
     epoch.registered(8)
@@ -86,7 +86,8 @@ def to_remote(
     monkeypatch: pytest.MonkeyPatch, versions: dict[int, tuple[int, int]]
 ) -> tuple[ControllerChannel, Connection]:
     metadata = MetadataCache()
-    metadata.update(
+    publish(
+        metadata,
         UpdateMetadataRequest(
             controller_id=2,
             live_brokers=[
@@ -94,7 +95,7 @@ def to_remote(
                     id=2, endpoints=[UpdateMetadataEndpoint(9092, "host", "PLAINTEXT")]
                 )
             ],
-        )
+        ),
     )
     client = InterBrokerClient(metadata, "PLAINTEXT", "broker-1", 1_000)
     connection = Connection(versions)
@@ -135,3 +136,47 @@ async def test_without_a_common_version_nothing_is_sent(
         await remote.alter_partition(1, lambda version: AlterPartitionRequest())
     assert connection.sent == []
     assert connection.is_usable
+
+
+class Channel:
+    """Returns these in turn: partitions that are left, or an exception."""
+
+    def __init__(self, *responses: int | Exception | None) -> None:
+        self.responses = list(responses)
+
+    async def controlled_shutdown(self) -> int:
+        response = self.responses.pop(0)
+        if response is None:
+            await asyncio.sleep(3600)
+        if isinstance(response, Exception):
+            raise response
+        return cast(int, response)
+
+
+def outcome(channel: Channel, **settings: str) -> bool:
+    given = {
+        "controlled.shutdown.retry.backoff.ms": "1",
+        "controller.socket.timeout.ms": "20",
+        **{name.replace("_", "."): text for name, text in settings.items()},
+    }
+    return asyncio.run(hand_over(BrokerConfig(given), cast(ControllerChannel, channel)))
+
+
+def test_it_asks_once_when_everything_moves() -> None:
+    assert outcome(Channel(0))
+
+
+def test_it_retries_when_something_is_left_or_no_controller_responds() -> None:
+    channel = Channel(2, ConnectionError("away"), 0)
+    assert outcome(channel)
+    assert channel.responses == []
+
+
+def test_a_controller_that_says_nothing_is_not_waited_for() -> None:
+    assert outcome(Channel(None, 0))
+
+
+def test_it_gives_up_after_so_many_times() -> None:
+    channel = Channel(1, 1, 1, 1)
+    assert not outcome(channel, controlled_shutdown_max_retries="2")
+    assert len(channel.responses) == 2

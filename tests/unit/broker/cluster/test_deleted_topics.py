@@ -19,6 +19,7 @@ from ottla.protocol.messages.update_metadata import (
     UpdateMetadataTopicState,
 )
 from ottla.protocol.topics import TopicPartition
+from tests.doubles.published_metadata import publish
 from tests.doubles.replicas import Replicas
 
 IDS = {name: name[0].encode() * 16 for name in ("kept", "gone", "new", "again")}
@@ -60,13 +61,14 @@ class Scene:
             UpdateMetadataPartitionState(partition_index=index, leader=2, replicas=[2], isr=[2])
             for index in range(2)
         ]
-        self.metadata.update(
+        publish(
+            self.metadata,
             UpdateMetadataRequest(
                 controller_id=2,
                 controller_epoch=epoch,
                 topic_states=[UpdateMetadataTopicState(topic, topic_id or IDS[topic], states)],
                 live_brokers=[UpdateMetadataBroker(id=2)],
-            )
+            ),
         )
 
     @property

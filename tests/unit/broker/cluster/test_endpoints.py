@@ -4,9 +4,8 @@ from ipaddress import IPv4Address, IPv4Network
 from typing import cast
 
 from ottla.broker.cluster.container_network import ContainerNetwork
-from ottla.broker.cluster.endpoints import Endpoints, Node
+from ottla.broker.cluster.endpoints import Endpoints, LeaderHint, LeaderHints, Node
 from ottla.broker.cluster.metadata_cache import MetadataCache
-from ottla.broker.handlers.common.leader_hints import LeaderHint, LeaderHints
 from ottla.broker.requests.request_channel import RequestContext
 from tests.doubles.replicas import BROKER, TOPIC, Replicas
 from tests.doubles.request_context import FakeContext

@@ -20,6 +20,7 @@ from ottla.protocol.messages.update_metadata import (
     UpdateMetadataRequest,
 )
 from ottla.protocol.registry import ApiKey
+from tests.doubles.published_metadata import publish
 from tests.doubles.scripted_broker import SILENCE, ScriptedBroker, ScriptedServer
 
 # No test waits so long: what does not end before it hangs.
@@ -35,7 +36,8 @@ def server() -> Iterator[ScriptedServer]:
 
 def live(metadata: MetadataCache, brokers: dict[int, tuple[str, int]]) -> None:
     """The metadata of a controller that has these live brokers."""
-    metadata.update(
+    publish(
+        metadata,
         UpdateMetadataRequest(
             controller_id=1,
             live_brokers=[
@@ -44,7 +46,7 @@ def live(metadata: MetadataCache, brokers: dict[int, tuple[str, int]]) -> None:
                 )
                 for broker_id, (host, port) in brokers.items()
             ],
-        )
+        ),
     )
 
 

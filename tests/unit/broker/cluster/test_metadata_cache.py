@@ -12,6 +12,7 @@ from ottla.protocol.messages.update_metadata import (
 )
 from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import ZERO_UUID
+from tests.doubles.published_metadata import publish
 
 ID = b"1" * 16
 OTHER_ID = b"2" * 16
@@ -48,7 +49,7 @@ def update(
 def test_a_request_is_published_as_a_whole() -> None:
     cache = MetadataCache()
     before = cache.snapshot
-    assert cache.update(update(("t", ID, [state(0), state(1)]))) == []
+    assert publish(cache, update(("t", ID, [state(0), state(1)]))) == []
     snapshot = cache.snapshot
     assert before.topics == {}, "who holds the old snapshot sees no change"
     assert (snapshot.controller_id, snapshot.controller_epoch) == (1, 3)
@@ -64,8 +65,8 @@ def test_a_request_is_published_as_a_whole() -> None:
 
 def test_differences_leave_the_rest_as_it_is() -> None:
     cache = MetadataCache()
-    cache.update(update(("t", ID, [state(0), state(1)]), ("u", OTHER_ID, [state(0)])))
-    cache.update(update(("t", ID, [state(1, leader=2, epoch=5)])))
+    publish(cache, update(("t", ID, [state(0), state(1)]), ("u", OTHER_ID, [state(0)])))
+    publish(cache, update(("t", ID, [state(1, leader=2, epoch=5)])))
     partition = cache.snapshot.partition("t", 1)
     assert partition is not None
     assert (partition.leader, partition.leader_epoch) == (2, 5)
@@ -77,37 +78,37 @@ def test_differences_leave_the_rest_as_it_is() -> None:
 def test_a_request_that_arrives_after_its_successor_changes_nothing_back() -> None:
     """The controller timed out, sent it again over a new connection, and then the next one."""
     cache = MetadataCache()
-    cache.update(update(("t", ID, [state(0, leader=2, version=9), state(1)])))
+    publish(cache, update(("t", ID, [state(0, leader=2, version=9), state(1)])))
     late = update(("t", ID, [state(0, leader=1, version=8), state(1, leader=3)]))
     late.live_brokers = []
-    cache.update(late)
+    publish(cache, late)
     leaders = [each.leader for each in cache.snapshot.topics["t"].partitions.values()]
     assert leaders == [2, 3], "an equal version has other offline replicas, perhaps"
     assert 1 in cache.snapshot.brokers
     # A new controller may know another tree: a restored one.
     late.controller_epoch += 1
-    cache.update(late)
+    publish(cache, late)
     assert cache.snapshot.topics["t"].partitions[0].leader == 1
     # A topic that was created again has other versions.
-    cache.update(update(("t", OTHER_ID, [state(0, leader=4)])))
+    publish(cache, update(("t", OTHER_ID, [state(0, leader=4)])))
     assert cache.snapshot.topics["t"].partitions[0].leader == 4
 
 
 def test_a_deleted_partition_goes_and_with_the_last_one_the_topic() -> None:
     cache = MetadataCache()
-    cache.update(update(("t", ID, [state(0), state(1)])))
-    gone = cache.update(update(("t", ID, [state(0, leader=-2)])))
+    publish(cache, update(("t", ID, [state(0), state(1)])))
+    gone = publish(cache, update(("t", ID, [state(0, leader=-2)])))
     assert gone == [TopicPartition("t", 0)]
     assert "t" in cache.snapshot.topics
-    cache.update(update(("t", ID, [state(1, leader=-2)])))
+    publish(cache, update(("t", ID, [state(1, leader=-2)])))
     assert cache.snapshot.topics == {}
     assert cache.snapshot.topic_names == {}
 
 
 def test_a_topic_that_is_created_again_forgets_its_old_partitions_and_id() -> None:
     cache = MetadataCache()
-    cache.update(update(("t", ID, [state(0), state(1)])))
-    cache.update(update(("t", OTHER_ID, [state(0)])))
+    publish(cache, update(("t", ID, [state(0), state(1)])))
+    publish(cache, update(("t", OTHER_ID, [state(0)])))
     assert sorted(cache.snapshot.topics["t"].partitions) == [0]
     assert cache.snapshot.topic_names == {OTHER_ID: "t"}
 
@@ -116,14 +117,15 @@ def test_the_layouts_of_old_controllers() -> None:
     cache = MetadataCache()
     old = state(0)
     old.topic_name = "t"
-    cache.update(
+    publish(
+        cache,
         UpdateMetadataRequest(
             ungrouped_partition_states=[old],
             live_brokers=[
                 UpdateMetadataBroker(id=1, v0_host="h", v0_port=1),
                 UpdateMetadataBroker(id=2, endpoints=[UpdateMetadataEndpoint(2, "g", "", 1)]),
             ],
-        )
+        ),
     )
     assert cache.snapshot.partition("t", 0) is not None
     assert cache.snapshot.alive(1, "PLAINTEXT") == BrokerEndpoint("h", 1, 0)
@@ -138,9 +140,9 @@ async def test_waiting_for_a_condition() -> None:
 
     waiting = asyncio.gather(wait(), wait())
     await asyncio.sleep(0)
-    cache.update(update(("u", ID, [state()])))
+    publish(cache, update(("u", ID, [state()])))
     assert not waiting.done()
-    cache.update(update(("t", OTHER_ID, [state()])))
+    publish(cache, update(("t", OTHER_ID, [state()])))
     assert await waiting == [True, True]
     assert await wait(), "what holds already is not waited for"
 

@@ -47,8 +47,8 @@ def test_errors_name_the_line(tmp_path: Path) -> None:
     ("given", "word"),
     [
         ({"process.roles": "broker"}, "KRaft"),
-        ({"log.dirs": ","}, "names no directory"),
-        ({"listeners": ""}, "names no listener"),
+        ({"log.dirs": ","}, "log.dirs is empty"),
+        ({"listeners": ""}, "listeners is empty"),
         ({"broker.id": "5000"}, "must lie between"),
         ({"broker.id": "-1", "broker.id.generation.enable": "false"}, "must lie between"),
         ({"broker.id": "1", "node.id": "2"}, "drop one"),

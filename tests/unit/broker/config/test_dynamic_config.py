@@ -5,10 +5,10 @@ from itertools import pairwise
 
 import pytest
 
-from ottla.controller.slices import ITEMS_PER_SLICE
 from ottla.controller.tree.store import set_or_create
 from ottla.controller.tree.znodes_admin import encode_config
 from tests.doubles.eventually import eventually_async
+from tests.doubles.pace import steps_per_turn
 from tests.doubles.znode_entities import Entities, delete_unread
 
 
@@ -56,11 +56,12 @@ async def test_a_new_topic_does_not_get_the_settings_of_an_earlier_one_of_its_na
 async def test_a_change_counts_that_comes_while_the_settings_of_many_topics_are_read() -> None:
     entities = await Entities().start()
     await entities.write("topics/t0", {"retention.ms": "1"})
-    names = [f"t{number}" for number in range(4 * ITEMS_PER_SLICE)]
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(entities.dynamic.load_topics(names))
-        await asyncio.sleep(0)  # the first of them are read
-        await entities.write("topics/t0", {"retention.ms": "2"})
+    names = [f"t{number}" for number in range(4)]
+    with steps_per_turn(1):
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(entities.dynamic.load_topics(names))
+            await asyncio.sleep(0)  # the first of them are read
+            await entities.write("topics/t0", {"retention.ms": "2"})
     assert entities.dynamic.log_config("t0").retention_ms == 2
     await entities.stop()
 
@@ -79,9 +80,10 @@ async def test_others_have_turns_while_the_settings_of_many_topics_are_taken() -
             await asyncio.sleep(0)
             seen.append(len(entities.changes.topics))
 
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(count())
-        tasks.create_task(entities.dynamic.load_topics(names))
+    with steps_per_turn(1):
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(count())
+            tasks.create_task(entities.dynamic.load_topics(names))
     assert max(after - before for before, after in pairwise(seen)) == 1
     await entities.stop()
 

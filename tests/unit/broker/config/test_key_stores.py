@@ -8,12 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.serialization import pkcs12
 
 from ottla.broker.config.errors import ConfigError
 from ottla.broker.config.java_key_store import read_java_key_store
-from ottla.broker.config.key_stores import first_certificate, read_keys, read_trust
+from ottla.broker.config.key_stores import (
+    certificates_of,
+    first_certificate,
+    read_keys,
+    read_trust,
+)
 from ottla.broker.security.tls.certificate_identity import CertificateIdentity
 from ottla.broker.security.tls.contexts import listener_context
+from tests.doubles.certificates import Certificates
 from tests.unit.broker.security.tls.test_contexts import config, shakes_hands
 
 STORES = Path(__file__).parent / "stores"
@@ -104,3 +113,34 @@ def test_an_identity_is_the_same_in_other_capitals() -> None:
     assert CertificateIdentity.of(louder) == CertificateIdentity.of(certificate)
     other = certificate.replace(b"Broker One", b"Broker Two")
     assert CertificateIdentity.of(other) != CertificateIdentity.of(certificate)
+
+
+def test_a_store_with_several_keys(tmp_path: Path) -> None:
+    """The chain of the one that is used has no certificate of another one. Encrypted as old tools
+    do."""
+    made = Certificates(tmp_path)
+    key, certificate, authority, other = (
+        load(path.read_bytes())
+        for load, path in (
+            (lambda data: serialization.load_pem_private_key(data, None), made.server_path),
+            (x509.load_pem_x509_certificate, made.server_path),
+            (x509.load_pem_x509_certificate, made.authority_path),
+            (x509.load_pem_x509_certificate, made.client_path),
+        )
+    )
+    encryption = (
+        serialization.PrivateFormat.PKCS12.encryption_builder()
+        .key_cert_algorithm(pkcs12.PBES.PBESv1SHA1And3KeyTripleDESCBC)
+        .hmac_hash(hashes.SHA1())
+        .build(b"storepass")
+    )
+    path = tmp_path / "store.p12"
+    path.write_bytes(
+        pkcs12.serialize_key_and_certificates(
+            b"one", key, certificate, [other, authority], encryption
+        )
+    )
+    found = certificates_of(read_keys(SETTING, str(path), "PKCS12", "storepass", None).pem)
+    assert found == [
+        each.public_bytes(serialization.Encoding.DER) for each in (certificate, authority)
+    ]

@@ -17,6 +17,7 @@ from ottla.protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from tests.doubles.published_metadata import publish
 from tests.doubles.replicas import Replicas
 
 GROUPS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
@@ -48,8 +49,9 @@ class Scene:
     def announce(self, name: str, leader: int) -> None:
         state = UpdateMetadataPartitionState(partition_index=0, leader=leader)
         topic = UpdateMetadataTopicState(name, b"n" * 16, [state])
-        self.metadata.update(
-            UpdateMetadataRequest(controller_id=1, controller_epoch=1, topic_states=[topic])
+        publish(
+            self.metadata,
+            UpdateMetadataRequest(controller_id=1, controller_epoch=1, topic_states=[topic]),
         )
 
 

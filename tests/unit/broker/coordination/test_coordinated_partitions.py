@@ -1,12 +1,23 @@
 """A load that fails, and what follows it."""
 
+from __future__ import annotations
+
+import errno
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from ottla.broker.coordination.coordinated_partitions import DamagedLogReader
 from ottla.broker.groups.log.partition import GroupPartition
+from ottla.broker.replication.coordinator_log import ReplicatedCoordinatorLog
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.records.batch import MAGIC_POSITION, read_header
+from ottla.protocol.steps import run_at_once
 from ottla.storage.errors import ResourceExhausted
+from ottla.storage.log.log import Log
+from tests.doubles.memory_file_system import MemoryFileSystem
+from tests.doubles.replicas import TOPIC, Replicas
+from tests.doubles.storage_logs import batch_of
 from tests.unit.broker.groups.helpers import GROUP, T0, Setup
 
 
@@ -29,7 +40,10 @@ def test_a_log_that_cannot_be_read_is_never_served(caplog: pytest.LogCaptureFixt
     setup.commit({T0: 1})
     repair = fail_reads(setup, OSError("no such disk"))
     setup.elect(1)
-    assert setup.coordinator.commits.fetch(GROUP, None)[0] == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert (
+        run_at_once(setup.coordinator.commits.fetch(GROUP, None))[0]
+        == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    )
     assert "Failed to load __consumer_offsets-0" in caplog.text
     assert setup.coordinator.partitions.load_failures == 1
     repair()
@@ -117,3 +131,109 @@ def test_a_topic_that_is_created_again_is_loaded_in_its_first_leader_epoch() -> 
     setup.coordinator.on_resigned(0, 1)
     setup.elect(0)  # stale
     assert setup.coordinator.partitions.check(GROUP) == ErrorCode.NOT_COORDINATOR
+
+
+COUNT = 190
+BATCH_BYTES = len(batch_of(1))
+SEGMENT = 20  # batches
+
+
+class Scene(Replicas):
+    """A partition with COUNT batches of one record, twenty in a segment."""
+
+    def __init__(self) -> None:
+        super().__init__(segment_bytes=SEGMENT * BATCH_BYTES)
+        self.lead()
+        self.coordinator_log = ReplicatedCoordinatorLog(self.manager, TOPIC, lambda: 500)
+        self.reader = DamagedLogReader(TOPIC, self.coordinator_log, self.clock.now_ms)
+        self.damages = 0
+        for _ in range(COUNT):
+            self.coordinator_log.append(0, bytes(batch_of(1)), lambda *_: None)
+
+    def damage(self, *offsets: int) -> None:
+        """The magic of these batches is not that of a batch."""
+        fs = self.logs.fs
+        assert isinstance(fs, MemoryFileSystem)
+        for offset in offsets:
+            base_offset = offset - offset % SEGMENT
+            path = f"/disk/t-0/{base_offset:020}.log"
+            content = bytearray(fs.content(path))
+            content[(offset - base_offset) * BATCH_BYTES + MAGIC_POSITION] = 99
+            fs.overwrite(path, bytes(content))
+
+    @property
+    def log_of_partition(self) -> Log:
+        log = self.partition().log
+        assert log is not None
+        return log
+
+    def read(self, from_offset: int = 0) -> list[int]:
+        """The base offsets of the batches that are read."""
+
+        def on_damage() -> None:
+            self.damages += 1
+
+        batches = self.reader.read_batches(0, from_offset, on_damage)
+        return [read_header(batch).base_offset for batch in batches]
+
+
+def test_a_log_without_damage() -> None:
+    scene = Scene()
+    assert scene.read() == list(range(COUNT))
+    assert scene.read(COUNT - 1) == [COUNT - 1]
+    assert scene.read(COUNT) == []
+    assert scene.damages == 0
+
+
+@pytest.mark.parametrize(
+    ("damaged", "after"), [(0, 20), (1, 20), (19, 20), (100, 120), (107, 120), (185, 190)]
+)
+def test_reading_continues_with_the_next_segment(
+    damaged: int, after: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene = Scene()
+    scene.damage(damaged)
+    assert scene.read() == [*range(damaged), *range(after, COUNT)]
+    assert scene.damages == 1
+    assert f"Error loading t-0: skipping offsets {damaged} to {after - 1}, which" in caplog.text
+
+
+def test_several_segments_are_damaged() -> None:
+    scene = Scene()
+    scene.damage(22, 25, 100, 125)
+    assert scene.read() == [*range(22), *range(40, 100), *range(120, 125), *range(140, COUNT)]
+    assert scene.damages == 3
+
+
+def test_a_read_that_begins_in_a_damaged_segment() -> None:
+    scene = Scene()
+    scene.damage(22)
+    assert scene.read(25) == list(range(40, COUNT))
+
+
+def test_everything_is_damaged() -> None:
+    scene = Scene()
+    scene.damage(*range(COUNT))
+    assert scene.read() == []
+    assert scene.damages == 10
+
+
+def test_what_is_appended_after_the_load_is_read_by_the_next() -> None:
+    scene = Scene()
+    scene.damage(COUNT - 5)
+    assert scene.read() == list(range(COUNT - 5))
+    scene.coordinator_log.append(0, bytes(batch_of(1)), lambda *_: None)
+    assert scene.read() == [*range(COUNT - 5), COUNT]
+    segments = len(scene.log_of_partition.segments)
+    assert scene.read() == [*range(COUNT - 5), COUNT]
+    assert len(scene.log_of_partition.segments) == segments
+
+
+def test_a_full_disk_does_not_stop_the_load(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene()
+    scene.damage(COUNT - 5)
+    fs = scene.logs.fs
+    assert isinstance(fs, MemoryFileSystem)
+    fs.fail("open", errno.ENOSPC, path_part=".log", times=100)
+    assert scene.read() == list(range(COUNT - 5))
+    assert "Failed to roll a segment of t-0" in caplog.text

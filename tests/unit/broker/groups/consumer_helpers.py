@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ottla.broker.groups.consumer.cluster_topics import ClusterTopics, TopicDescription
 from ottla.broker.groups.consumer.consumer_group import ConsumerGroup
-from ottla.broker.groups.consumer.topic_catalog import TopicDescription
 from ottla.broker.groups.consumer.topic_patterns import find_matching
-from ottla.broker.runtime.timer import ManualTimer
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.consumer_group_describe import DescribedGroup
 from ottla.protocol.messages.consumer_group_heartbeat import (
@@ -15,18 +14,19 @@ from ottla.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequestTopicPartitions,
     ConsumerGroupHeartbeatResponse,
 )
-from ottla.protocol.steps import Steps
+from ottla.protocol.steps import Steps, run_at_once
 from tests.doubles.coordinator_log import MemoryLog
+from tests.doubles.manual_timer import ManualTimer
 from tests.unit.broker.groups.helpers import GROUP, PendingResponse, Setup
 
 Owned = dict[str, set[int]]
 
 
-class Catalog:
-    """Satisfies `TopicCatalog`; topics are added and removed by hand."""
+class Catalog(ClusterTopics):
+    """Topics that are created and deleted by hand."""
 
     def __init__(self, **partition_counts: int) -> None:
-        self.version: object = object()
+        self._version: object = object()
         self._topics: dict[str, TopicDescription] = {}
         self._made = 0
         for name, count in partition_counts.items():
@@ -36,15 +36,19 @@ class Catalog:
         self._made += 1
         topic_id = self._made.to_bytes(16)
         self._topics[name] = TopicDescription(topic_id, name, count, {})
-        self.version = object()
+        self._version = object()
 
     def grow(self, name: str, count: int) -> None:
         self._topics[name] = self._topics[name]._replace(partition_count=count)
-        self.version = object()
+        self._version = object()
 
     def delete(self, name: str) -> None:
         del self._topics[name]
-        self.version = object()
+        self._version = object()
+
+    @property
+    def version(self) -> object:
+        return self._version
 
     def describe(self, name: str) -> TopicDescription | None:
         return self._topics.get(name)
@@ -52,12 +56,8 @@ class Catalog:
     def name_of(self, topic_id: bytes) -> str | None:
         return next((t.name for t in self._topics.values() if t.topic_id == topic_id), None)
 
-    def matching(self, pattern: str) -> frozenset[str]:
+    def matching(self, pattern: str) -> Steps[frozenset[str]]:
         return find_matching(pattern, list(self._topics))
-
-    def matching_in_steps(self, pattern: str) -> Steps[frozenset[str]]:
-        yield
-        return self.matching(pattern)
 
     def count(self, name: str) -> int:
         found = self._topics.get(name)
@@ -156,4 +156,4 @@ class ConsumerSetup(Setup):
     def describe_consumers(self) -> DescribedGroup:
         consumers = self.coordinator.consumers
         assert consumers is not None
-        return consumers.admin.describe(GROUP)
+        return run_at_once(consumers.admin.describe(GROUP))

@@ -7,11 +7,10 @@ from typing import Any, Generic, TypeVar
 
 from ottla.broker.groups.classic.group import Group
 from ottla.broker.groups.commits import Committer, FetchedOffset
-from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
+from ottla.broker.groups.consumer.cluster_topics import ClusterTopics
 from ottla.broker.groups.coordinator import GroupCoordinator
 from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.groups.settings import GroupSettings
-from ottla.broker.runtime.timer import ManualTimer
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.heartbeat import HeartbeatRequest
 from ottla.protocol.messages.join_group import (
@@ -25,8 +24,10 @@ from ottla.protocol.messages.sync_group import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
+from ottla.protocol.steps import run_at_once
 from ottla.protocol.topics import TopicPartition
 from tests.doubles.coordinator_log import MemoryLog
+from tests.doubles.manual_timer import ManualTimer
 
 T = TypeVar("T")
 
@@ -42,7 +43,7 @@ class Setup:
     def __init__(
         self,
         log: MemoryLog | None = None,
-        catalog: TopicCatalog | None = None,
+        catalog: ClusterTopics | None = None,
         timer: ManualTimer | None = None,
         **settings: Any,
     ) -> None:
@@ -196,8 +197,10 @@ class Setup:
         group_id: str = GROUP,
         require_stable: bool = False,
     ) -> dict[TopicPartition, FetchedOffset]:
-        error, found = self.coordinator.commits.fetch(
-            group_id, partitions or None, require_stable=require_stable
+        error, found = run_at_once(
+            self.coordinator.commits.fetch(
+                group_id, partitions or None, require_stable=require_stable
+            )
         )
         assert error == ErrorCode.NONE
         return found

@@ -4,14 +4,16 @@ from unittest.mock import Mock
 
 import pytest
 
+from ottla.broker.groups.admin import OFFSETS_PER_BATCH
 from ottla.broker.groups.classic.group import GroupState
 from ottla.broker.groups.log.records import GroupKey, OffsetKey, read_key
 from ottla.broker.groups.settings import GroupSettings
-from ottla.broker.runtime.slices import STEPS_PER_SLICE
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.control import end_transaction_marker
+from ottla.protocol.steps import run_at_once
 from ottla.protocol.topics import TopicPartition
 from ottla.storage.errors import LogClosed
+from tests.unit.broker.groups.conftest import STEPS_PER_TURN
 from tests.unit.broker.groups.helpers import GROUP, SUBSCRIPTION, T0, T1, Setup
 
 U0 = TopicPartition("u", 0)
@@ -94,7 +96,7 @@ def test_groups_are_listed_by_state_and_type(
     setup = Setup()
     setup.stable_group()
     setup.commit({T0: 1}, group_id="simple")
-    error, groups = setup.coordinator.admin.list_groups(states, types)
+    error, groups = run_at_once(setup.coordinator.admin.list_groups(states, types))
     assert error == ErrorCode.NONE
     assert {group.group_id for group in groups} == found
 
@@ -103,7 +105,7 @@ def test_a_list_while_loading_has_the_loading_error() -> None:
     setup = Setup()
     setup.stable_group()
     setup.coordinator.on_elected(0, 1)
-    error, groups = setup.coordinator.admin.list_groups()
+    error, groups = run_at_once(setup.coordinator.admin.list_groups())
     assert (error, groups) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [])
 
 
@@ -173,7 +175,7 @@ def test_a_group_with_very_many_offsets_is_deleted_in_batches() -> None:
     setup.commit(many)
     appends = setup.log.appends
     assert delete(setup, GROUP) == {GROUP: ErrorCode.NONE}
-    assert setup.log.appends - appends == -(-3_000 // 64)
+    assert setup.log.appends - appends == -(-3_000 // OFFSETS_PER_BATCH)
     assert len(tombstones(setup)) == 3_000
 
 
@@ -263,14 +265,15 @@ def end_transaction(setup: Setup) -> None:
     setup.coordinator.on_transaction_completed(7, 0, committed=True)
 
 
-def test_many_groups_without_offsets_are_removed_in_slices() -> None:
+@pytest.mark.usefixtures("short_turns")
+def test_many_groups_without_offsets_are_removed_in_turns() -> None:
     setup = Setup()
     partition = setup.coordinator.partitions.get_active(0)
     assert partition is not None
-    for number in range(STEPS_PER_SLICE * 3):
+    for number in range(STEPS_PER_TURN * 3):
         partition.find_or_create(f"group-{number}")
     setup.coordinator.tick(setup.timer.clock.now_ms())
-    assert len(partition.groups) == STEPS_PER_SLICE * 2
+    assert len(partition.groups) == STEPS_PER_TURN * 2
     setup.run_deferred()
     assert not partition.groups
 
@@ -278,15 +281,16 @@ def test_many_groups_without_offsets_are_removed_in_slices() -> None:
 # Expiry.
 
 
-def test_many_groups_expire_in_slices_and_runs_do_not_overlap() -> None:
+@pytest.mark.usefixtures("short_turns")
+def test_many_groups_expire_in_turns_and_runs_do_not_overlap() -> None:
     setup = Setup()
-    groups = [f"group-{number}" for number in range(STEPS_PER_SLICE * 2 + 1)]
+    groups = [f"group-{number}" for number in range(STEPS_PER_TURN * 2 + 1)]
     for group_id in groups:
         setup.commit({T0: 1}, group_id=group_id)
     later_ms = setup.timer.clock.now_ms() + RETENTION_MS
     setup.coordinator.tick(later_ms)
     setup.coordinator.tick(later_ms)
-    assert (len(tombstones(setup)), len(setup.deferred)) == (STEPS_PER_SLICE, 1)
+    assert (len(tombstones(setup)), len(setup.deferred)) == (STEPS_PER_TURN, 1)
     setup.run_deferred()
     assert len(tombstones(setup)) == len(groups)
     assert list(setup.coordinator.admin.all_groups()) == []

@@ -7,6 +7,7 @@ from ottla.broker.groups.commits import Committer, java_length
 from ottla.broker.groups.offsets import CommittedOffset, GroupOffsets
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.batch import read_header
+from ottla.protocol.steps import run_at_once
 from ottla.protocol.topics import TopicPartition
 from tests.unit.broker.groups.consumer_helpers import Catalog
 from tests.unit.broker.groups.helpers import GROUP, T0, T1, PendingResponse, Setup
@@ -255,7 +256,7 @@ def test_a_transaction_that_ends_while_its_commit_is_pending(committed: bool, of
     setup.coordinator.on_transaction_completed(7, 0, committed=committed)
     setup.log.commit_all()
     assert response.value == {T0: ErrorCode.NONE}
-    _, found = setup.coordinator.commits.fetch(GROUP, [T0], require_stable=True)
+    _, found = run_at_once(setup.coordinator.commits.fetch(GROUP, [T0], require_stable=True))
     assert (found[T0].error_code, found[T0].value.offset) == (ErrorCode.NONE, offset)
     # The next transaction of the producer is one of its own.
     setup.commit({T0: 50}, producer_id=7)

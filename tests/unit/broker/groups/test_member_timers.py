@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from ottla.broker.groups.member_timers import MemberTimers, TimerKind
-from ottla.broker.runtime.timer import ManualTimer
 from ottla.protocol.steps import run_at_once
+from tests.doubles.manual_timer import ManualTimer
 
 SESSION, JOIN = TimerKind.SESSION, TimerKind.JOIN
 

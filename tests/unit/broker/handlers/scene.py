@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from ottla.broker.cluster.endpoints import Endpoints
+from ottla.broker.cluster.endpoints import Endpoints, LeaderHints
 from ottla.broker.handlers.common.down_conversion import DownConversion
-from ottla.broker.handlers.common.leader_hints import LeaderHints
 from ottla.broker.handlers.common.transactional_produce import TransactionalProduce
 from ottla.broker.handlers.records.fetch import FetchHandler
 from ottla.broker.handlers.records.list_offsets import ListOffsetsHandler

@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import pytest
 
 from ottla.broker.metrics import statistics as metrics_module
@@ -8,6 +10,7 @@ from ottla.broker.metrics.statistics import (
     NetworkStatistics,
     RequestStatistics,
     StallStatistics,
+    Traffic,
 )
 
 
@@ -107,3 +110,7 @@ def test_the_registry_keeps_what_is_offered() -> None:
     gauge, counter = registry.metrics
     assert (gauge.name, gauge.kind, gauge.labels, gauge.read()) == ("ottla_things", "gauge", (), 3)
     assert (counter.kind, counter.labels, counter.read()) == ("counter", ("kind",), {("x",): 1})
+
+
+def test_names_of_the_counts() -> None:
+    assert Traffic(1, 2, 3)._asdict() == {"received_bytes": 1, "sent_bytes": 2, "requests": 3}

@@ -1,6 +1,15 @@
 from __future__ import annotations
 
-from ottla.broker.net.large_frames import LargeFrames
+import pytest
+
+from ottla.broker.net import large_frames as module
+from ottla.broker.net.large_frames import (
+    BUFFER_BYTES,
+    LONG_BYTES,
+    MAX_BUFFERS,
+    FrameBuffers,
+    LargeFrames,
+)
 from ottla.broker.requests.request_channel import ANONYMOUS, Principal
 
 PRODUCE, METADATA, UPDATE_METADATA = 0, 3, 6
@@ -65,3 +74,65 @@ def test_those_that_wait_look_again_when_something_is_released() -> None:
     frames.release(waiting.client_host, 100)
     assert waiting.calls == 1
     assert not frames.has_waiters
+
+
+LONG = LONG_BYTES + 1
+
+
+def place_of(view: memoryview) -> int:
+    return id(view.obj)
+
+
+def test_a_buffer_is_used_again_when_it_has_no_view() -> None:
+    buffers = FrameBuffers()
+    first = buffers.take(LONG)
+    assert first is not None
+    assert len(first) == LONG
+    assert not first.readonly
+    place = place_of(first)
+    records = first[100:200]
+    records[:] = b"r" * 100
+    del first
+    second = buffers.take(BUFFER_BYTES)
+    assert second is not None
+    assert place_of(second) != place
+    second[:] = bytes(BUFFER_BYTES)
+    assert bytes(records) == b"r" * 100
+    del records
+    third = buffers.take(LONG)
+    assert third is not None
+    assert place_of(third) == place
+
+
+def test_there_are_so_many() -> None:
+    buffers = FrameBuffers()
+    taken = [buffers.take(LONG) for _ in range(MAX_BUFFERS)]
+    assert None not in taken
+    assert buffers.take(LONG) is None
+    taken.pop()
+    assert buffers.take(LONG) is not None
+    assert buffers.take(BUFFER_BYTES + 1) is None
+
+
+@pytest.mark.parametrize("size", [5, LONG])
+@pytest.mark.parametrize("behind", [b"", b"next"])
+def test_a_frame_that_is_complete_needs_no_buffer(size: int, behind: bytes) -> None:
+    frame = FrameBuffers().begin(bytearray(b"size" + b"x" * size + behind), 4, size)
+    assert frame == b"x" * size
+    assert isinstance(frame, bytearray)
+
+
+def test_what_is_received_of_a_long_frame_is_copied() -> None:
+    frame = FrameBuffers().begin(bytearray(b"size" + b"x" * 10), 4, LONG)
+    assert isinstance(frame, memoryview)
+    assert len(frame) == LONG
+    assert frame[:10] == b"x" * 10
+
+
+def test_the_beginning_of_a_short_frame_and_of_one_without_a_buffer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    buffers = FrameBuffers()
+    assert buffers.begin(bytearray(b"size" + b"x" * 10), 4, LONG_BYTES) == b"x" * 10
+    monkeypatch.setattr(module, "MAX_BUFFERS", 0)
+    assert buffers.begin(bytearray(b"size" + b"x" * 10), 4, LONG) == b"x" * 10

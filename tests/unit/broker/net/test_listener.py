@@ -1,13 +1,17 @@
+from __future__ import annotations
+
 import asyncio
 import errno
 import socket
 
 import pytest
 
+from ottla.broker.net import listener as delayed_closes
 from ottla.broker.net import listener as listener_module
-from ottla.broker.net.listener import ListenError, SocketSettings, bind
+from ottla.broker.net.listener import DelayedCloses, ListenError, SocketSettings, bind
 from ottla.broker.quotas.connection_quotas import ConnectionLimits, ListenerLimits
 from ottla.protocol.messages.metadata import MetadataResponse
+from tests.doubles.manual_timer import ManualTimer
 from tests.doubles.network import metadata_request, running_network
 
 
@@ -162,3 +166,38 @@ async def test_out_of_descriptors_the_listener_pauses_and_says_so(
         assert failures < 0
         (record,) = caplog.records
         assert "ulimit -n" in record.getMessage()
+
+
+def refused() -> socket.socket:
+    return socket.socket()
+
+
+def is_open(sock: socket.socket) -> bool:
+    return sock.fileno() >= 0
+
+
+def test_a_connection_stays_open_until_its_time() -> None:
+    timer = ManualTimer()
+    closes = DelayedCloses(timer)
+    now, later = refused(), refused()
+    closes.close(now, 0)
+    closes.close(later, 100)
+    assert (is_open(now), is_open(later), len(closes)) == (False, True, 1)
+    timer.advance(99)
+    assert is_open(later)
+    timer.advance(1)
+    assert (is_open(later), len(closes)) == (False, 0)
+
+
+def test_too_many_are_closed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delayed_closes, "MAX_DELAYED", 1)
+    timer = ManualTimer()
+    closes = DelayedCloses(timer)
+    first, second = refused(), refused()
+    closes.close(first, 100)
+    closes.close(second, 100)
+    assert (is_open(first), is_open(second)) == (True, False)
+    closes.close_all()
+    assert not is_open(first)
+    timer.advance(100)  # what was closed before is not closed again
+    assert len(closes) == 0

@@ -17,10 +17,11 @@ import pytest
 
 from ottla.broker.net import connection as connection_module
 from ottla.broker.net import tls as tls_module
-from ottla.broker.net import tls_socket as tls_socket_module
+from ottla.broker.net import tls as tls_socket_module
 from ottla.broker.requests.request_channel import Principal, RequestContext
 from ottla.broker.security.audit.repeats import LINES_OF_EVENT
 from ottla.broker.security.audit.security_log import SecurityLog
+from ottla.broker.security.tls.distinguished_names import distinguished_name, subject_of
 from ottla.protocol.headers import encode_request
 from ottla.protocol.message import Message
 from ottla.protocol.messages.fetch import (
@@ -291,8 +292,8 @@ async def test_a_client_is_known_by_its_certificate(
         seen.append(context.principal)
         return MetadataResponse()
 
-    def principal(certificate: dict[str, Any]) -> Principal:
-        return Principal("User", dict(field[0] for field in certificate["subject"])["commonName"])
+    def principal(certificate: bytes) -> Principal:
+        return Principal("User", distinguished_name(subject_of(certificate)))
 
     async with running_network(
         entry(METADATA, "Metadata", handle),
@@ -302,9 +303,9 @@ async def test_a_client_is_known_by_its_certificate(
     ) as network:
         client = await network.connect(certificates.client_context(with_certificate=True))
         await client.ask(metadata_request())
-    assert seen == [Principal("User", "client")]
+    assert seen == [Principal("User", "CN=client")]
     [line] = [each.getMessage() for each in caplog.records if each.name == "ottla.audit"]
-    assert line.startswith("Authenticated User:client from 127.0.0.1:")
+    assert line.startswith("Authenticated User:CN=client from 127.0.0.1:")
     assert line.endswith(" with a certificate")
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.net import tls_socket
-from ottla.broker.net.tls_socket import (
+from ottla.broker.net import tls as tls_socket
+from ottla.broker.net.tls import (
     MAX_ALERT_BYTES,
     MAX_BYTES_AT_ONCE,
     MAX_RECORDS_AT_ONCE,

@@ -5,7 +5,7 @@ from ottla import __version__
 from ottla.broker.metrics.statistics import MetricsRegistry
 from ottla.broker.observability import cluster_metrics
 from ottla.broker.quotas.client_quotas import ClientQuotas
-from ottla.controller.state.gauges import ControllerGauges
+from ottla.controller.state.context import ControllerGauges
 from ottla.storage.files.fs import RealFileSystem
 from ottla.storage.files.log_directory import LogDirectory
 from ottla.storage.files.set_aside import of_files

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.metrics.loop_health import Turn
+from ottla.broker.metrics.loop_stalls import Turn
 from ottla.broker.net.descriptors import Descriptors
 from ottla.broker.observability import faults
 from ottla.broker.security.tls.certificate_dates import CertificateDates

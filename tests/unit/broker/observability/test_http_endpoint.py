@@ -14,9 +14,9 @@ from ottla.broker.observability.metrics_sources import (
     add_requests,
 )
 from ottla.broker.purgatory.purgatory import Purgatory
-from ottla.broker.runtime.timer import ManualTimer
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from tests.doubles.eventually import eventually_async
+from tests.doubles.manual_timer import ManualTimer
 from tests.doubles.network import Network, metadata_request, running_network
 
 

@@ -1,15 +1,22 @@
 """Lines as text and as JSON; what they are about; and what a start does not wait for."""
 
+from __future__ import annotations
+
+import errno
 import json
 import logging
 import subprocess
 import sys
+from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from ottla.broker.observability.logs import LineFormatter
+from ottla.broker.observability.logs import AuditFile, LineFormatter, open_audit_log
+from ottla.broker.security.audit.security_log import LOGGERS, logger
 
 
 def record(text: str, *arguments: object, **more: Any) -> logging.LogRecord:
@@ -114,3 +121,58 @@ def test_structlog_does_not_hold_up_a_start_and_comes_without_rich() -> None:
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert found.returncode == 0, found.stderr
+
+
+@pytest.fixture(autouse=True)
+def loggers_as_they_were() -> Iterator[None]:
+    before = [(each, each.handlers[:], each.propagate, each.level) for each in LOGGERS]
+    yield
+    for each, handlers, propagate, level in before:
+        each.handlers, each.propagate = handlers, propagate
+        each.setLevel(level)
+
+
+def opened(path: Path) -> AuditFile:
+    return open_audit_log(str(path), logging.Formatter("%(message)s"), "ERROR")
+
+
+def test_it_has_the_lines_whatever_the_level_of_the_log(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    handler = opened(path)
+    for each in LOGGERS:
+        each.info("line of %s", each.name)
+        each.debug("allowed")
+    assert path.read_text() == "line of ottla.audit\nline of kafka.authorizer.logger\n"
+    assert path.stat().st_mode & 0o777 == 0o640
+    handler.close()
+
+
+def test_a_file_that_was_moved_is_opened_again(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    handler = opened(path)
+    logger.info("one")
+    path.rename(tmp_path / "audit.log.1")
+    logger.info("two")
+    assert path.read_text() == "two\n"
+    handler.close()
+
+
+def test_a_line_that_cannot_be_written_goes_to_the_log_of_the_broker(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handler = opened(tmp_path / "audit.log")
+
+    def full(line: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(handler, "stream", SimpleNamespace(write=full, flush=handler.stream.flush))
+    monkeypatch.setattr(handler, "reopenIfNeeded", lambda: None)
+    logger.warning("no room")
+    assert "no room" in caplog.text
+    monkeypatch.undo()
+    handler.close()
+
+
+def test_a_file_that_cannot_be_opened(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No such file"):
+        opened(tmp_path / "absent" / "audit.log")

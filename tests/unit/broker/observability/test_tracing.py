@@ -167,7 +167,7 @@ def test_nothing_is_imported_without_it() -> None:
         "import sys\n"
         "from ottla.broker.testing.embedded import Broker\n"
         "with Broker() as it:\n"
-        "    routes = it.server.parts.network.request_channel.routes.values()\n"
+        "    routes = it.server.parts.request_channel.routes.values()\n"
         "    print({type(route.statistics).__name__ for route in routes})\n"
         "print([name for name in sys.modules if name.startswith('opentelemetry')])\n"
     )

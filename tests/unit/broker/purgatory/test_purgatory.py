@@ -1,5 +1,5 @@
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import given
@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 from ottla.broker.purgatory.operation import DelayedOperation
-from ottla.broker.purgatory.purgatory import MAX_CHECKS_AT_ONCE, Purgatory
-from ottla.broker.runtime.timer import ManualTimer
+from ottla.broker.purgatory.purgatory import Purgatory
+from tests.doubles.manual_timer import ManualTimer
+from tests.doubles.pace import steps_per_turn
 
 
 class Waiting(DelayedOperation):
@@ -183,26 +184,28 @@ def test_a_purge_is_not_repeated_while_many_live(timer: ManualTimer) -> None:
         assert purgatory.watched == expected
 
 
+IN_A_TURN = 10
+
+
 class TestVeryManyUnderOneKey:
     """They are checked in several turns, so that they do not hold up the loop."""
 
     @pytest.fixture
-    def operations(self, purgatory: Purgatory[Waiting]) -> list[Waiting]:
-        operations = [Waiting() for _ in range(MAX_CHECKS_AT_ONCE * 3)]
+    def operations(self, purgatory: Purgatory[Waiting]) -> Iterator[list[Waiting]]:
+        operations = [Waiting() for _ in range(IN_A_TURN * 3)]
         for operation in operations:
             purgatory.try_complete_else_watch(operation, ["hot"])
-        return operations
+        with steps_per_turn(IN_A_TURN):
+            yield operations
 
     def test_the_first_at_once_and_the_others_soon(
         self, purgatory: Purgatory[Waiting], timer: ManualTimer, operations: list[Waiting]
     ) -> None:
         for operation in operations:
             operation.ready = True
-        assert purgatory.check_and_complete("hot") == MAX_CHECKS_AT_ONCE
-        assert [operation.completed for operation in operations[MAX_CHECKS_AT_ONCE:]] == [
-            0
-        ] * MAX_CHECKS_AT_ONCE * 2
-        timer.advance(1)
+        assert purgatory.check_and_complete("hot") == IN_A_TURN
+        assert [operation.completed for operation in operations[IN_A_TURN:]] == [0] * IN_A_TURN * 2
+        timer.advance(10)
         assert {operation.completed for operation in operations} == {1}
         assert {operation.tries for operation in operations} == {2}
         assert (purgatory.watched, purgatory.watched_keys) == (0, 0)

@@ -14,13 +14,14 @@ from ottla.broker.config.errors import ConfigError
 from ottla.broker.quotas import quota_callback
 from ottla.broker.quotas.client_quotas import ClientQuotas
 from ottla.broker.quotas.quota_callback import CallbackTable, QuotaCallback
-from ottla.broker.server.quota_assembly import build_quotas, cluster_watcher
+from ottla.broker.server.quota_limits import build_quotas, cluster_watcher
 from ottla.protocol.messages.update_metadata import (
     UpdateMetadataPartitionState,
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
 from ottla.quotas import ClusterMetadata, QuotaEntity
+from tests.doubles.published_metadata import publish
 
 SETTING = "client.quota.callback.class"
 
@@ -207,7 +208,7 @@ def test_the_class_follows_the_cluster_and_the_settings() -> None:
         for index, leader in enumerate((7, 8, 8, -1))
     ]
     topic = UpdateMetadataTopicState("t", bytes(16), states)
-    metadata.update(UpdateMetadataRequest(topic_states=[topic]))
+    publish(metadata, UpdateMetadataRequest(topic_states=[topic]))
     watcher()
     assert parts.clients.fetch.table.find("a-1", "") == (25, ("team", "a"))
     asked = own.asked

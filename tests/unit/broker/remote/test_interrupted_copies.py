@@ -85,7 +85,7 @@ def disabled(scene: TieredPartition) -> None:
 
 
 def records_deleted(scene: TieredPartition) -> None:
-    scene.log.delete_records_before(3)
+    scene.log.truncator.delete_records_before(3)
     scene.expire_locally()
 
 

@@ -12,7 +12,7 @@ from ottla.broker.remote.metadata_manager import (
     RemoteLogMetadataManager,
     RemoteMetadataNotReadyError,
 )
-from ottla.broker.remote.metadata_settings import RemoteLogMetadataSettings
+from ottla.broker.remote.settings import RemoteLogMetadataSettings
 from ottla.storage.remote.metadata_records import (
     RemoteLogMetadata,
     RemoteLogSegmentMetadataUpdate,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.remote.metadata_settings import RemoteLogMetadataSettings
 from ottla.broker.remote.metadata_topic import RemoteLogMetadataTopic
+from ottla.broker.remote.settings import RemoteLogMetadataSettings
 from ottla.controller.admin.topic_admin import NewTopic
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,8 +10,9 @@ import pytest
 
 from ottla.broker.metrics.statistics import HistogramReading, MetricsRegistry
 from ottla.broker.quotas.replication_quotas import ReplicationQuota
-from ottla.broker.remote.metrics import add_remote_storage
+from ottla.broker.remote.metrics import add_remote_storage, remote_report
 from ottla.broker.remote.remote_log_reader import ReadParams, RemoteLogReader
+from ottla.broker.remote.statistics import PartitionProgress, RemoteStatistics
 from tests.doubles.eventually import eventually_async
 from tests.doubles.tiered_broker import KEY, TieredBroker
 from tests.doubles.tiered_history import remote_read
@@ -130,3 +132,32 @@ async def test_a_partition_that_is_not_led_any_more_has_no_lag(scene: Scene) -> 
     scene.manager.on_stopped(KEY, is_deleted=True, with_topic=False)
     assert "copies" not in scene.metrics()
     assert scene.scene.metadata.is_initialized(PARTITION) is False
+
+
+class Logs:
+    """Two partitions of topic a, and one of b that is not led here."""
+
+    def __init__(self) -> None:
+        self.statistics = RemoteStatistics()
+        self.statistics.topic("a").copies = 3
+        self.statistics.topic("b").reads = 1
+
+    def progress(self) -> list[tuple[str, PartitionProgress]]:
+        found = []
+        for size in (10, 5):
+            progress = PartitionProgress()
+            progress.size_bytes = size
+            found.append(("a", progress))
+        return found
+
+    def problem(self) -> str | None:
+        return "the store is away"
+
+
+def test_counts_and_sums_by_topic() -> None:
+    report = json.loads(remote_report(Logs()))
+    assert report["problem"] == "the store is away"
+    topics = report["topics"]
+    assert (topics["a"]["copies"], topics["a"]["size_bytes"]) == (3, 15)
+    assert topics["b"]["reads"] == 1
+    assert "size_bytes" not in topics["b"]

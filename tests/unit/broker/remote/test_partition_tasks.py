@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
-from ottla.broker.remote.partition_tasks import PartitionTasks
-from ottla.broker.remote.remote_problems import RemoteProblems
+from ottla.broker.remote.partition_tasks import PartitionTasks, RemoteProblems
 from ottla.broker.remote.settings import RemoteLogSettings
+from ottla.storage.remote.remote_storage import RemoteStorageError
+from ottla.storage.remote.segments import TopicIdPartition
 from tests.doubles.tiered_broker import OneReplica
 from tests.doubles.tiered_partition import PARTITION, TieredPartition
 
@@ -146,7 +149,7 @@ async def test_a_log_start_inside_a_remote_segment_that_was_lost_comes_back(
     """DeleteRecords, and a kill before the log start is written. No epoch of the first offset is
     known, which made it unreadable for good."""
     scene.append(4)
-    scene.log.delete_records_before(3)
+    scene.log.truncator.delete_records_before(3)
     await scene.copy()
     scene.expire_locally()
     copied = set(scene.storage.objects)
@@ -185,7 +188,7 @@ async def test_what_the_metadata_do_not_have_is_skipped_only_if_it_cannot_be_the
         assert scene.log.log_start_offset == 0
         assert "t-0: offsets 0 to 5 are neither on the local disk nor in" in caplog.text
         assert scene.problems.count("expiration") == 1
-        scene.log.delete_records_before(6)  # as the line says
+        scene.log.truncator.delete_records_before(6)  # as the line says
         await tasks.expire()
         assert scene.problems.count("expiration") == 0
     else:
@@ -206,7 +209,7 @@ async def test_records_on_the_local_disk_are_not_taken_for_deleted(scene: Scene)
 
 async def test_a_segment_is_copied_after_the_log_start_inside_it_was_lost(scene: Scene) -> None:
     scene.append(4)
-    scene.log.delete_records_before(3)
+    scene.log.truncator.delete_records_before(3)
     scene.log.offsets.log_start_offset = 2  # it was 3, and epochs are known from there on
     await scene.tasks().copy()
     segments = scene.metadata.cache(PARTITION).segments()
@@ -241,3 +244,29 @@ async def test_nothing_is_deleted_while_the_history_is_not_known(scene: Scene, e
     assert scene.log.leader_epochs.entries == [(epoch, 6)]
     assert scene.log.log_start_offset == 0
     assert len(scene.storage.objects) == 2
+
+
+ONE, OTHER = (TopicIdPartition(UUID(int=1), "t", index) for index in range(2))
+AWAY = RemoteStorageError("the store is away")
+
+
+def test_a_failure_of_all_partitions_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    problems = RemoteProblems()
+    with caplog.at_level(logging.INFO, "ottla.remote"):
+        for partition in (ONE, OTHER, ONE):
+            problems.failed(partition, "copy", AWAY)
+        assert problems.count("copy") == 2
+        assert problems.first() == ("copy", "t-0", "the store is away")
+        problems.worked(ONE, "copy")
+        assert problems.first() == ("copy", "t-1", "the store is away")
+        problems.worked(OTHER, "copy")
+        problems.worked(OTHER, "copy")
+    assert problems.first() is None
+    assert [record.levelno for record in caplog.records] == [logging.ERROR, logging.INFO]
+
+
+def test_a_partition_that_left_is_no_problem() -> None:
+    problems = RemoteProblems()
+    problems.failed(ONE, "expiration", AWAY)
+    problems.forget(ONE)
+    assert problems.count("expiration") == problems.count("copy") == 0

@@ -237,7 +237,7 @@ async def test_records_of_another_history_are_left_out(scene: Scene) -> None:
     (_, second) = tiered.metadata.cache(PARTITION).segments()
     assert (second.start_offset, second.end_offset) == (2, 5)
     log = tiered.log
-    log.truncate_to(4)
+    log.truncator.truncate_to(4)
     log.append(batch_of(2), leader_epoch=2, now_ms=NOW_MS)
     log.update_high_watermark(log.log_end_offset)
     expected = local_read(log, params(2, committed=False)._replace(up_to=4))
@@ -426,7 +426,7 @@ async def test_timestamps_as_in_the_local_log(scene: Scene) -> None:
         else:
             assert found is None
     assert remote > 20
-    log.delete_records_before(50)
+    log.truncator.delete_records_before(50)
     found = await scene.reader.offset_for_timestamp(log, 0, 60)
     assert found is not None
     assert found[1] == 50

@@ -78,7 +78,7 @@ async def test_what_is_not_decided_is_not_copied(scene: TieredPartition) -> None
 
 async def test_a_segment_below_the_log_start_is_not_copied(scene: TieredPartition) -> None:
     scene.append(4)
-    scene.log.delete_records_before(3)
+    scene.log.truncator.delete_records_before(3)
     assert await scene.copy() == 2
     assert [each.start_offset for each in scene.metadata.cache(PARTITION).segments()] == [2, 4]
 

@@ -77,7 +77,7 @@ async def test_by_size_local_and_remote_segments_count_once(scene: TieredPartiti
 
 
 async def test_below_the_log_start(scene: TieredPartition) -> None:
-    scene.log.delete_records_before(5)
+    scene.log.truncator.delete_records_before(5)
     assert await expire(scene) == 2
     assert starts(scene) == [4, 6]
     assert scene.log.log_start_offset == 5
@@ -168,6 +168,6 @@ async def test_by_size_after_a_start(scene: TieredPartition) -> None:
 
 async def test_by_size_segments_below_the_log_start_do_not_count(scene: TieredPartition) -> None:
     configure(scene, retention_bytes=3 * scene.log.segments.first.size)
-    scene.log.delete_records_before(4)  # or a leader that ended before its deletions
+    scene.log.truncator.delete_records_before(4)  # or a leader that ended before its deletions
     assert await expire(scene) == 2
     assert scene.log.log_start_offset == 4

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ottla.broker.remote.task_schedule import TaskSchedule
+from ottla.broker.remote.remote_log_manager import TaskSchedule
 from ottla.broker.runtime.tasks import spawn
 from tests.doubles.eventually import eventually_async
 

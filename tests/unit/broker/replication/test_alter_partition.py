@@ -7,9 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from ottla.broker.replication import alter_partition
-from ottla.broker.replication.alter_partition import AlterPartitionManager, Build
-from ottla.broker.replication.isr import IsrDecision, IsrProposal
+from ottla.broker.replication import isr as alter_partition
+from ottla.broker.replication.isr import AlterPartitionManager, Build, IsrDecision, IsrProposal
 from ottla.broker.replication.partition import Partition
 from ottla.broker.requests.request_parts import MAX_UNDIVIDED_ELEMENTS
 from ottla.protocol.codec import decoder, encoder

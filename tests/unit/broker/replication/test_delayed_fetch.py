@@ -4,10 +4,11 @@ from collections.abc import Iterable
 
 import pytest
 
-from ottla.broker.replication.delayed_fetch import DelayedFetch, FetchParams, PartitionKey
+from ottla.broker.replication.delayed_fetch import DelayedFetch, FetchParams
+from ottla.broker.replication.fetch_sessions import FetchItem, PartitionKey
 from ottla.broker.replication.partition import READ_LOG_END, Partition
 from ottla.protocol.messages.fetch import FetchPartition
-from tests.doubles.replicas import TOPIC, Replicas
+from tests.doubles.replicas import TOPIC, TOPIC_ID, Replicas
 
 
 class Scene:
@@ -19,17 +20,17 @@ class Scene:
         self.completed = 0
         #: What the response is made of; None: of all.
         self.read: list[PartitionKey] | None = []
-        params = FetchParams()
-        params.replica_id = 2
+        params = FetchParams(replica_id=2)
         params.isolation = READ_LOG_END
         params.min_bytes = min_bytes
-        positions = {}
+        items: dict[PartitionKey, FetchItem] = {}
         for index in range(3):
             self.replicas.lead(index, replicas=[1, 2])
-            positions[TOPIC, index] = FetchPartition(
-                partition=index, current_leader_epoch=0, partition_max_bytes=1_000
-            )
-        self.fetch = DelayedFetch(params, positions, self._partition, self._complete, news)  # type: ignore[arg-type]  # a topic is str | None
+            row = FetchPartition(partition=index, current_leader_epoch=0, partition_max_bytes=1_000)
+            items[TOPIC, index] = FetchItem(TOPIC, TOPIC_ID, row)
+        self.fetch = DelayedFetch(
+            params, items, self._partition, self._complete, changed=news, news=news
+        )
 
     def _partition(self, key: PartitionKey) -> Partition | None:
         self.checked.append(key[1])

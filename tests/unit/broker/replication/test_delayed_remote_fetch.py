@@ -61,8 +61,8 @@ async def test_records_in_memory_are_returned_in_the_same_turn(
     await scene.tier()
     fetched = Fetched(scene, at(0), isolation=isolation)
     (response,) = fetched.responses
-    assert response[0][2].records == b"records"
-    aborted = response[0][2].aborted_transactions
+    assert response[0][1].records == b"records"
+    aborted = response[0][1].aborted_transactions
     assert aborted == ([AbortedTransaction(7, 3)] if isolation else None)
     assert scene.reader.pending == scene.fetches.purgatory.delayed == 0
 

@@ -5,10 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from ottla.broker.handlers.records.delete_records import DeleteRecordsHandler
-from ottla.broker.replication import replica_manager
-from ottla.broker.replication.delayed_fetch import FetchParams
-from ottla.broker.replication.fetch_news import with_news
-from ottla.broker.replication.fetch_sessions import SessionPartition
+from ottla.broker.replication.delayed_fetch import FetchParams, with_news
+from ottla.broker.replication.fetch_sessions import FetchItem, FetchResult
 from ottla.broker.replication.partition import READ_LOG_END
 from ottla.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -17,6 +15,8 @@ from ottla.protocol.messages.delete_records import (
 )
 from ottla.protocol.messages.fetch import FetchPartition, PartitionData
 from ottla.protocol.messages.produce import PartitionProduceResponse
+from ottla.protocol.steps import Steps, run_at_once
+from tests.doubles.fetched import fetch, read
 from tests.doubles.replicas import TOPIC, TOPIC_ID, Replicas
 from tests.doubles.request_context import Asked
 from tests.doubles.storage_logs import batch_of
@@ -31,12 +31,10 @@ class Scene:
         self.replicas = Replicas()
         self.partition = self.replicas.lead(replicas=[1, FOLLOWER])
         self.replicas.append(1)
-        self.params = FetchParams()
-        self.params.replica_id = FOLLOWER
-        self.params.replica_epoch = 40
+        self.params = FetchParams(FOLLOWER, 40)
         self.params.isolation = READ_LOG_END
         self.params.max_bytes = 1 << 20
-        self.position = SessionPartition(
+        self.item = FetchItem(
             TOPIC,
             TOPIC_ID,
             FetchPartition(fetch_offset=1, current_leader_epoch=0, last_fetched_epoch=0),
@@ -46,25 +44,23 @@ class Scene:
         self.respond()
         self.params.only_news = True
 
-    def read(self) -> list[object]:
-        items = [(TOPIC, TOPIC_ID, self.position)]
-        results, *_ = self.replicas.manager.read(self.params, items)  # type: ignore[arg-type]  # a position
-        return [data for _, _, data in results]
+    def read(self) -> list[PartitionData]:
+        return read(self.replicas.manager, self.params, self.item)
 
     def respond(self) -> None:
         (data,) = self.read()
-        self.position.update_returned(data)  # type: ignore[arg-type]  # of the only result
+        self.item.update_returned(data)
 
     def has_no_news(self, now_ms: int | None = None) -> bool:
-        items = [(TOPIC, TOPIC_ID, self.position)]
-        return not list(with_news(items, lambda _: self.partition, self.params, now_ms))
+        items = with_news([self.item], lambda _: self.partition, self.params, now_ms)
+        return not [item for item in items if item is not None]
 
     def move(self, **fields: int) -> None:
         """The follower's next request has another position."""
         row = FetchPartition(
             **{"fetch_offset": 1, "current_leader_epoch": 0, "last_fetched_epoch": 0, **fields}
         )
-        self.position.update(row)
+        self.item.update(row)
 
 
 def test_a_partition_in_which_nothing_happened_is_left_out_of_the_response() -> None:
@@ -73,7 +69,7 @@ def test_a_partition_in_which_nothing_happened_is_left_out_of_the_response() -> 
     assert scene.read() == []
     scene.params.only_news = False
     (data,) = scene.read()
-    assert not scene.position.update_returned(data), "a read comes to the same"  # type: ignore[arg-type]
+    assert not scene.item.update_returned(data), "a read comes to the same"
 
 
 def test_the_fetch_counts_as_one_of_a_follower_that_has_caught_up() -> None:
@@ -89,7 +85,7 @@ def test_the_fetch_counts_as_one_of_a_follower_that_has_caught_up() -> None:
 def _high_watermark_behind(scene: Scene) -> None:
     scene.replicas.append(1)
     scene.move(fetch_offset=2)
-    scene.position.is_settled = True
+    scene.item.is_settled = True
 
 
 def _open_transaction(scene: Scene) -> None:
@@ -105,7 +101,7 @@ NEWS: dict[str, Callable[[Scene], object]] = {
     "another position": lambda scene: scene.move(fetch_offset=0),
     "the first fetch of a position": lambda scene: scene.move(),
     "another log start of the follower": lambda scene: scene.move(log_start_offset=1),
-    "a log start": lambda scene: scene.replicas.log().delete_records_before(1),
+    "a log start": lambda scene: scene.replicas.log().truncator.delete_records_before(1),
     "a leader epoch": lambda scene: scene.replicas.order(1, epoch=1, replicas=[1, FOLLOWER]),
     "another leader": lambda scene: scene.replicas.order(3, epoch=1, replicas=[1, FOLLOWER, 3]),
     "no log directory": lambda scene: setattr(scene.partition, "offline", True),
@@ -127,8 +123,8 @@ def test_anything_else_is_read(what: str) -> None:
 
 def test_a_partition_that_is_not_here_is_read() -> None:
     scene = Scene()
-    item = (TOPIC, TOPIC_ID, scene.position)
-    assert list(with_news([item], lambda _: None, scene.params, None)) == [item]
+    item = scene.item
+    assert list(with_news([item], lambda _: None, scene.params, None)) == [None, item]
 
 
 class Session:
@@ -136,8 +132,7 @@ class Session:
 
     def __init__(self) -> None:
         self.replicas = Replicas()
-        self.params = FetchParams()
-        self.params.replica_id = FOLLOWER
+        self.params = FetchParams(FOLLOWER)
         self.params.isolation = READ_LOG_END
         self.params.max_bytes = 1 << 20
         self.params.min_bytes = 1
@@ -149,20 +144,21 @@ class Session:
             row = FetchPartition(
                 partition=index, fetch_offset=1, partition_max_bytes=1 << 20, **EPOCHS
             )
-            self.items.append((TOPIC, TOPIC_ID, SessionPartition(TOPIC, TOPIC_ID, row)))
+            self.items.append(FetchItem(TOPIC, TOPIC_ID, row))
         for _ in range(2):
-            results, *_ = self.replicas.manager.read(self.params, self.items)
-            for (_, _, position), (_, _, data) in zip(self.items, results, strict=True):
-                position.update_returned(data)
+            results = read(self.replicas.manager, self.params, *self.items)
+            for item, data in zip(self.items, results, strict=True):
+                item.update_returned(data)
         self.params.only_news = True
 
     def fetch(self) -> list[list[PartitionData]]:
         """The responses, of which one comes."""
         responses: list[list[PartitionData]] = []
-        self.replicas.manager.fetch_messages(
+        fetch(
+            self.replicas.manager,
             self.params,
-            self.items,  # type: ignore[arg-type]  # positions
-            lambda results: responses.append([data for _, _, data in results]),
+            self.items,
+            lambda results: responses.append([data for _, data in results]),
         )
         return responses
 
@@ -183,7 +179,7 @@ def test_after_its_time_it_reads_all() -> None:
     """Records that retention has deleted do not end the wait."""
     session = Session()
     responses = session.fetch()
-    session.replicas.log(1).delete_records_before(1)
+    session.replicas.log(1).truncator.delete_records_before(1)
     assert not responses
     session.replicas.timer.advance(501)
     ((data,),) = responses
@@ -203,7 +199,7 @@ def test_a_log_start_of_delete_records_comes_with_the_first_response() -> None:
     session.replicas.append(1, index=2)
     (found,) = responses
     assert [(data.partition_index, data.log_start_offset) for data in found] == [(1, 1), (2, 0)]
-    session.items[1][2].update(
+    session.items[1].update(
         FetchPartition(partition=1, fetch_offset=1, log_start_offset=1, **EPOCHS)
     )
     session.fetch()
@@ -219,74 +215,39 @@ def test_a_record_that_the_read_of_the_fetch_itself_brings_is_not_missed() -> No
     session.replicas.manager.append_records(
         -1, 1_000, [entry], lambda: session.replicas.append(1, index=0) and None
     )
-    session.items[2][2].update(FetchPartition(partition=2, fetch_offset=2, **EPOCHS))
+    session.items[2].update(FetchPartition(partition=2, fetch_offset=2, **EPOCHS))
     responses = session.fetch()
     assert produced.base_offset == 1
     (found,) = responses
     assert [data.partition_index for data in found if data.records] == [0]
 
 
-def _caught_up(scene: Scene) -> None:
+def test_what_changes_while_the_fetch_is_read_is_not_missed() -> None:
+    """It pauses between partitions: another request appends to one that was left out before."""
+    session = Session()
+    for item in session.items[1:]:
+        item.update(FetchPartition(partition=item.partition, fetch_offset=1, **EPOCHS))
+    responses: list[list[int]] = []
+
+    def respond(reading: Steps[list[FetchResult]]) -> None:
+        responses.append([item.partition for item, data in run_at_once(reading) if data.records])
+
+    steps = session.replicas.manager.fetch(session.params, session.items, respond)
+    for _ in range(2):  # before the first and between the last two
+        next(steps)
+    session.replicas.append(1, index=0)
+    assert run_at_once(steps) is None
+    assert responses == [[0]]
+
+
+def test_a_follower_that_has_caught_up_waits() -> None:
+    scene = Scene()
+    scene.params.max_wait_ms, scene.params.min_bytes = 500, 1
     scene.replicas.append(1)
     scene.move(fetch_offset=2)
-
-
-WAITS: dict[str, Callable[[Scene], object]] = {
-    **NEWS,
-    "nothing": lambda scene: None,
-    "the follower has caught up": _caught_up,
-    "beyond the end": lambda scene: scene.move(fetch_offset=5),
-    "an older epoch of the last record": lambda scene: scene.move(last_fetched_epoch=-2),
-    "no epoch of the last record": lambda scene: scene.move(last_fetched_epoch=-1),
-    "a later epoch of the last record": lambda scene: scene.move(last_fetched_epoch=1),
-    "no leader epoch": lambda scene: scene.move(current_leader_epoch=-1),
-    "a fetch from before a restart": lambda scene: setattr(scene.params, "replica_epoch", 39),
-    "no delay": lambda scene: setattr(scene.params, "max_wait_ms", 0),
-    "no bytes are needed": lambda scene: setattr(scene.params, "min_bytes", 0),
-}
-
-
-def after_a_fetch(what: str, monkeypatch: pytest.MonkeyPatch, *, reads: bool) -> dict[str, object]:
-    """What a fetch changes, and its results if it is not delayed."""
-    monkeypatch.undo()
-    scene = Scene()
-    scene.params.max_wait_ms, scene.params.min_bytes = 500, 1
-    WAITS[what](scene)
-    manager, partition = scene.replicas.manager, scene.partition
-    if reads:
-        monkeypatch.setattr(replica_manager, "record_caught_up", lambda *_: None)
-    found: list[object] = []
-    manager.fetch_messages(
-        scene.params,
-        [(TOPIC, TOPIC_ID, scene.position)],
-        lambda results: found.extend(
-            (data.error_code, data.high_watermark, len(data.records or b""), data.diverging_epoch)
-            for _, _, data in results
-        ),
-    )
-    follower = partition.followers.get(FOLLOWER)
-    return {
-        "results": found,
-        "delayed": manager.fetch_purgatory.delayed,
-        "high watermark": partition.log and partition.log.high_watermark,
-        "follower": follower and [getattr(follower, name) for name in follower.__slots__],
-    }
-
-
-@pytest.mark.parametrize("what", WAITS)
-def test_a_fetch_that_has_to_wait_needs_no_read(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = after_a_fetch(what, monkeypatch, reads=True)
-    assert after_a_fetch(what, monkeypatch, reads=False) == expected
-
-
-def test_a_follower_that_has_caught_up_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    scene = Scene()
-    scene.params.max_wait_ms, scene.params.min_bytes = 500, 1
-    _caught_up(scene)
     before = scene.replicas.log().high_watermark
-    monkeypatch.setattr(scene.replicas.manager, "read", None)
-    scene.replicas.manager.fetch_messages(
-        scene.params, [(TOPIC, TOPIC_ID, scene.position)], lambda _: pytest.fail("nothing to send")
-    )
+    responses: list[object] = []
+    fetch(scene.replicas.manager, scene.params, [scene.item], responses.append)
+    assert not responses
     assert scene.replicas.manager.fetch_purgatory.delayed == 1
     assert (before, scene.replicas.log().high_watermark) == (1, 2)

@@ -6,6 +6,7 @@ from ottla.broker.replication.fetch_session_handler import FetchSessionHandler, 
 from ottla.broker.replication.fetch_sessions import FetchSessions
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.fetch import FetchRequest, PartitionData
+from ottla.protocol.steps import run_at_once
 from ottla.protocol.topics import TopicPartition
 
 ID, OTHER_ID = b"1" * 16, b"2" * 16
@@ -22,7 +23,7 @@ def fill(
     ids: bool = True,
 ) -> FetchRequest:
     request = FetchRequest()
-    session.fill(request, positions, ids)
+    run_at_once(session.fill(request, positions, ids))
     return request
 
 
@@ -99,11 +100,11 @@ def test_by_name_a_topic_created_again_stays_in_the_session() -> None:
     session = FetchSessionHandler(1000)
     for topic_id in (ID, OTHER_ID):
         request = fill(session, {ZERO: wanted(topic_id=topic_id)}, ids=False)
-        found = sessions.context(request, 12, {}, is_follower=True)
-        items = found.items()
-        assert [(topic, position.partition) for topic, _, position in items] == [("t", 0)]
-        results = [(topic, topic_id, PartitionData(0)) for topic, topic_id, _ in items]
-        code, session_id, _ = found.finish(results)
+        found = run_at_once(sessions.context(request, 12, {}, is_follower=True))
+        items = found.items
+        assert [item.key for item in items] == [("t", 0)]
+        results = [(item, PartitionData(0)) for item in items]
+        code, session_id, _ = run_at_once(found.finish(results))
         assert session.handle_response(code, session_id)
     assert forgotten(request) == []
 
@@ -115,13 +116,12 @@ def test_a_session_with_ids_and_then_with_names_is_renewed() -> None:
     for ids in (True, False, False, True):
         request = fill(session, {ZERO: wanted()}, ids=ids)
         version = 17 if ids else 12
-        found = sessions.context(request, version, {ID: "t"}, is_follower=True)
+        found = run_at_once(sessions.context(request, version, {ID: "t"}, is_follower=True))
         assert found.error_code == ErrorCode.NONE
-        items = found.items()
-        assert [(topic, position.partition) for topic, _, position in items] == [("t", 0)]
-        code, session_id, _ = found.finish(
-            [(topic, topic_id, PartitionData(0)) for topic, topic_id, _ in items]
-        )
+        items = found.items
+        assert [item.key for item in items] == [("t", 0)]
+        results = [(item, PartitionData(0)) for item in items]
+        code, session_id, _ = run_at_once(found.finish(results))
         assert session.handle_response(code, session_id)
         assert len(sessions.cache) == 1
 

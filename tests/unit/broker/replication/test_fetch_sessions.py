@@ -6,7 +6,6 @@ from ottla.broker.replication.fetch_sessions import (
     FetchSessions,
     next_epoch,
 )
-from ottla.broker.runtime.clock import ManualClock
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.fetch import (
     EpochEndOffset,
@@ -16,6 +15,8 @@ from ottla.protocol.messages.fetch import (
     ForgottenTopic,
     PartitionData,
 )
+from ottla.protocol.steps import run_at_once
+from tests.doubles.manual_timer import ManualClock
 
 NAMES = {b"1" * 16: "one", b"2" * 16: "two"}
 IDS = {name: topic_id for topic_id, name in NAMES.items()}
@@ -57,7 +58,7 @@ class Cache:
     def context(
         self, fetch_request: FetchRequest, version: int = VERSION, follower: bool = False
     ) -> FetchContext:
-        return self.sessions.context(fetch_request, version, NAMES, follower)
+        return run_at_once(self.sessions.context(fetch_request, version, NAMES, follower))
 
     def response(
         self,
@@ -69,11 +70,10 @@ class Cache:
         """(error, session id, the partitions in the response), with the same data for each."""
         context = self.context(fetch_request, version, follower)
         results: list[FetchResult] = [
-            (topic, topic_id, data(position.partition, **fields))
-            for topic, topic_id, position in context.items()
+            (item, data(item.partition, **fields)) for item in context.items
         ]
-        error_code, session_id, sent = context.finish(results)
-        return error_code, session_id, [(topic, each.partition_index) for topic, _, each in sent]
+        error_code, session_id, sent = run_at_once(context.finish(results))
+        return error_code, session_id, [(item.topic, item.partition) for item, _ in sent]
 
     def open(self, *positions: tuple[str, int, int], version: int = VERSION) -> int:
         code, session_id, _ = self.response(request(*positions, version=version), version)
@@ -153,10 +153,7 @@ def test_positions_change_partitions_are_added_and_removed() -> None:
         request(session=(session_id, 3), forget=(("two", 1),)),
     ]
     positions = [
-        [
-            (topic, position.partition, position.fetch_offset)
-            for topic, _, position in cache.context(each).items()
-        ]
+        [(item.topic, item.partition, item.fetch_offset) for item in cache.context(each).items]
         for each in requests
     ]
     assert positions == [
@@ -197,10 +194,10 @@ def test_who_got_records_is_read_last_next_time() -> None:
     cache = Cache()
     session_id = cache.open(*BOTH)
     context = cache.context(request(session=(session_id, 1)))
-    (topic, topic_id, position), _ = context.items()
-    context.finish([(topic, topic_id, data(position.partition, records=b"x"))])
+    item, _ = context.items
+    run_at_once(context.finish([(item, data(item.partition, records=b"x"))]))
     again = cache.context(request(session=(session_id, 2)))
-    assert [name for name, _, _ in again.items()] == ["two", "one"]
+    assert [item.topic for item in again.items] == ["two", "one"]
 
 
 def test_an_unknown_session_and_a_wrong_epoch() -> None:
@@ -223,12 +220,12 @@ def test_names_and_ids_do_not_mix_in_one_session() -> None:
 def test_a_topic_id_that_becomes_known_later_gets_its_name() -> None:
     cache = Cache()
     fetch_request = request(("one", 0, 0), version=WITH_IDS)
-    context = cache.sessions.context(fetch_request, WITH_IDS, {}, False)
-    topic, topic_id, _ = context.items()[0]
-    assert (topic, topic_id) == (None, IDS["one"])
-    _, session_id, _ = context.finish([(None, topic_id, data(0, error_code=100))])
+    context = run_at_once(cache.sessions.context(fetch_request, WITH_IDS, {}, False))
+    (item,) = context.items
+    assert (item.topic, item.topic_id) == (None, IDS["one"])
+    _, session_id, _ = run_at_once(context.finish([(item, data(0, error_code=100))]))
     later = cache.context(request(session=(session_id, 1), version=WITH_IDS), WITH_IDS)
-    assert [name for name, _, _ in later.items()] == ["one"]
+    assert [item.topic for item in later.items] == ["one"]
 
 
 def test_a_request_that_overtakes_its_predecessor_makes_it_invalid() -> None:
@@ -236,8 +233,8 @@ def test_a_request_that_overtakes_its_predecessor_makes_it_invalid() -> None:
     session_id = cache.open(*BOTH)
     first = cache.context(request(session=(session_id, 1)))
     second = cache.context(request(session=(session_id, 2)))
-    assert first.finish([])[0] == ErrorCode.INVALID_FETCH_SESSION_EPOCH
-    assert second.finish([])[0] == 0
+    assert run_at_once(first.finish([]))[0] == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert run_at_once(second.finish([]))[0] == 0
 
 
 def test_forgetting_everything_ends_the_session() -> None:
@@ -301,7 +298,7 @@ def test_followers_push_out_consumers() -> None:
 
 def test_the_last_of_two_positions_counts() -> None:
     context = Cache().context(request(("one", 0, 1), ("one", 0, 2), session=(0, -1)))
-    assert [position.fetch_offset for _, _, position in context.items()] == [2]
+    assert [item.fetch_offset for item in context.items] == [2]
 
 
 def test_epochs_wrap_to_1() -> None:

@@ -8,7 +8,8 @@ from typing import cast
 
 import pytest
 
-from ottla.broker.replication.fetcher import Fetcher
+from ottla.broker.quotas.replication_quotas import ReplicationQuota
+from ottla.broker.replication.fetcher import Fetcher, FollowerLags
 from ottla.broker.replication.partition import Partition
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.fetch import (
@@ -17,6 +18,7 @@ from ottla.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
+from ottla.protocol.topics import TopicPartition
 from ottla.storage.config import LogConfig
 from ottla.storage.log.log import Log
 from tests.doubles.leader_connection import Leader, LeaderSettings
@@ -224,7 +226,7 @@ def test_the_leaders_log_start_is_followed() -> None:
         pair.begin()
         pair.leading.append(5)
         await pair.leader.response(2)
-        pair.leading.log().delete_records_before(3)
+        pair.leading.log().truncator.delete_records_before(3)
         await pair.leader.response()
         assert pair.following.log().log_start_offset == 3
         assert await pair.position() == (5, 0, 3)
@@ -337,7 +339,7 @@ def test_a_follower_that_was_away_too_long_restarts() -> None:
         pair.leading.append(4)
         pair.leading.partition().followers[FOLLOWER].log_end_offset = 7
         pair.leading.log().update_high_watermark(7)
-        pair.leading.log().delete_records_before(6)
+        pair.leading.log().truncator.delete_records_before(6)
         await pair.respond_with(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
         await pair.leader.response(2)  # ListOffsets: the end, the start
         log = pair.following.log()
@@ -436,7 +438,7 @@ def test_a_log_start_inside_a_batch_is_replicated() -> None:
         pair.leading.lead(replicas=BOTH, isr=[LEADER])
         pair.leading.append(10)
         pair.leading.log().update_high_watermark(10)
-        pair.leading.log().delete_records_before(5)
+        pair.leading.log().truncator.delete_records_before(5)
         followed = pair.following.follow(LEADER, isr=[LEADER], replicas=BOTH)
         pair.fetcher.add(followed)
         assert await pair.position() == (0, -1, 0)
@@ -495,3 +497,31 @@ def test_a_change_to_an_older_format_does_not_end_copying(is_new: bool) -> None:
         pair.assert_equal()
 
     run(body)
+
+
+KEY, OTHER = TopicPartition("t", 0), TopicPartition("u", 0)
+
+
+def test_a_partition_lags_until_a_response_says_more() -> None:
+    lags = FollowerLags(None)
+    lags.add(KEY)
+    lags.add(OTHER)
+    assert (set(lags.lagging), lags.largest) == ({KEY, OTHER}, 0)
+    lags.record(KEY, 0, 7)
+    lags.record(OTHER, 0, 0)
+    assert (set(lags.lagging), lags.largest) == ({KEY}, 7)
+    lags.remove(KEY)
+    assert (lags.lagging, lags.largest) == ({}, 0)
+    assert not lags.is_held_back(KEY)
+
+
+async def test_records_of_throttled_partitions_count() -> None:
+    quota = ReplicationQuota()
+    quota.throttle(KEY.topic, None)
+    quota.limit = 1_000
+    lags = FollowerLags(quota)
+    lags.record(OTHER, 1 << 20, 1)
+    assert not lags.is_held_back(KEY)
+    lags.record(KEY, 1 << 20, 1)
+    assert lags.is_held_back(KEY)
+    assert not lags.is_held_back(OTHER)

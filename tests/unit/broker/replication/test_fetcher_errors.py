@@ -16,6 +16,7 @@ from ottla.protocol.registry import ApiKey
 from ottla.protocol.topics import TopicPartition
 from ottla.storage.errors import StorageError
 from ottla.storage.log.log import Log
+from ottla.storage.log.truncation import LogTruncator
 from tests.doubles.replicas import TOPIC
 from tests.unit.broker.replication.test_fetcher import BOTH, LEADER, Pair, content, run
 
@@ -53,7 +54,7 @@ def test_records_of_the_deleted_topic_do_not_get_into_the_next_one_of_its_name()
         await pair.next_fetch()
         key = TopicPartition(TOPIC, 0)
         pair.fetcher.remove(key)
-        pair.following.leader_and_isr.remove_strays([key])
+        pair.following.leader_and_isr.stop_stray(key)
         pair.following.logs.delete_async(*key)
         pair.fetcher.add(pair.following.follow(LEADER, isr=[LEADER], topic_id=bytes(15) + b"2"))
         await pair.respond_with(records=memoryview(content(pair.leading.log())), high_watermark=3)
@@ -92,7 +93,7 @@ def test_a_replica_that_is_deleted_between_fetch_and_offsets(responses: int) -> 
             if number == responses:
                 key = TopicPartition(TOPIC, 0)
                 pair.fetcher.remove(key)
-                pair.following.leader_and_isr.remove_strays([key])
+                pair.following.leader_and_isr.stop_stray(key)
                 pair.following.logs.delete_async(*key)
                 pair.following.logs.purge(1 << 62)
             row = ListOffsetsPartitionResponse(0, offset=9)
@@ -124,16 +125,16 @@ def test_a_connection_that_breaks_between_fetch_and_offsets_is_opened_again() ->
 def test_a_failed_truncation_of_a_log_without_epochs_is_repeated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    real = Log.truncate_to
+    real = LogTruncator.truncate_to
     attempts = []
 
-    def truncate_to(log: Log, offset: int, *, keep_committed: bool) -> bool:
+    def truncate_to(truncator: LogTruncator, offset: int, *, keep_committed: bool) -> bool:
         attempts.append(offset)
         if len(attempts) == 1:
             raise StorageError("it fails once")
-        return real(log, offset, keep_committed=keep_committed)
+        return real(truncator, offset, keep_committed=keep_committed)
 
-    monkeypatch.setattr(Log, "truncate_to", truncate_to)
+    monkeypatch.setattr(LogTruncator, "truncate_to", truncate_to)
 
     async def body(pair: Pair) -> None:
         pair.settings.backoff_ms = 1

@@ -121,7 +121,7 @@ def test_what_a_leader_does_not_have_any_more_goes_if_retention_says_so(retentio
         pair.leading.append(4)
         pair.leading.partition().followers[FOLLOWER].log_end_offset = 7
         pair.leading.log().update_high_watermark(7)
-        pair.leading.log().delete_records_before(6)
+        pair.leading.log().truncator.delete_records_before(6)
         pair.following.clock.advance(1_000_000)
         log.update_config(log.config.replace(retention_ms=retention_ms))
         await pair.respond_with(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)

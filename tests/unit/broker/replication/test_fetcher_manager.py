@@ -7,9 +7,8 @@ import pytest
 
 from ottla.broker.cluster.broker_epoch import BrokerEpoch
 from ottla.broker.config.broker_config import BrokerConfig
-from ottla.broker.replication.fetcher import Fetcher
+from ottla.broker.replication.fetcher import Fetcher, FetcherSettings
 from ottla.broker.replication.fetcher_manager import FetcherManager
-from ottla.broker.replication.fetcher_settings import FetcherSettings
 from ottla.broker.replication.partition import Partition
 from ottla.protocol.client.aio_connection import AsyncConnection
 from ottla.protocol.messages.update_metadata import (
@@ -19,6 +18,7 @@ from ottla.protocol.messages.update_metadata import (
 )
 from ottla.protocol.topics import TopicPartition
 from tests.doubles.eventually import eventually_async
+from tests.doubles.published_metadata import publish
 from tests.doubles.replicas import Replicas
 
 FOLLOWER = 1
@@ -69,8 +69,9 @@ class Scene:
             )
             for broker_id, port in ports.items()
         ]
-        self.replicas.metadata.update(
-            UpdateMetadataRequest(controller_id=1, controller_epoch=1, live_brokers=brokers)
+        publish(
+            self.replicas.metadata,
+            UpdateMetadataRequest(controller_id=1, controller_epoch=1, live_brokers=brokers),
         )
         self.manager.metadata_changed()
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 import pytest
 
 from ottla.broker.quotas.replication_quotas import ReplicationQuota
-from ottla.broker.replication import fetcher
 from ottla.broker.replication.fetcher import Fetcher
 from ottla.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from tests.doubles.pace import steps_per_turn
 from tests.doubles.replicas import TOPIC, TOPIC_ID
 from tests.doubles.storage_logs import batch_of
 from tests.unit.broker.replication.test_fetcher import FOLLOWER, LEADER, Pair, run
@@ -27,12 +28,14 @@ def response() -> FetchResponse:
     return FetchResponse(session_id=1, responses=[topic])
 
 
-@pytest.mark.parametrize("bound", ["_PARTITIONS_PER_TURN", "_BYTES_PER_TURN"])
-def test_a_response_is_processed_in_several_turns(
-    bound: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fetcher, bound, 1)
+@pytest.fixture
+def _short_turns() -> Iterator[None]:
+    with steps_per_turn(1):
+        yield
 
+
+@pytest.mark.usefixtures("_short_turns")
+def test_a_response_is_processed_in_several_turns() -> None:
     async def body(pair: Pair) -> None:
         for index in range(PARTITIONS):
             pair.begin(index=index)
@@ -82,11 +85,9 @@ def test_the_first_records_of_a_partition_wait_for_the_quota() -> None:
     run(body)
 
 
-def test_offsets_of_many_partitions_are_collected_in_several_turns(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.mark.usefixtures("_short_turns")
+def test_offsets_of_many_partitions_are_collected_in_several_turns() -> None:
     """A partition that comes or goes meanwhile is in the next request, or ignored."""
-    monkeypatch.setattr(fetcher, "_PARTITIONS_PER_TURN", 1)
 
     async def body(pair: Pair) -> None:
         for index in range(PARTITIONS):
@@ -105,11 +106,8 @@ def test_offsets_of_many_partitions_are_collected_in_several_turns(
     run(body)
 
 
-def test_a_partition_that_is_added_while_none_is_found_is_fetched_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(fetcher, "_PARTITIONS_PER_TURN", 1)
-
+@pytest.mark.usefixtures("_short_turns")
+def test_a_partition_that_is_added_while_none_is_found_is_fetched_at_once() -> None:
     async def body(pair: Pair) -> None:
         pair.begin().offline = True
         await asyncio.sleep(0)

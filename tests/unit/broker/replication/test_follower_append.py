@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from ottla.broker.replication import follower_append
-from ottla.broker.replication.follower_append import in_pieces
+from ottla.broker.replication import fetcher
+from ottla.broker.replication.fetcher import in_pieces
 from ottla.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from ottla.storage.errors import DiskFull
 from ottla.storage.log.log import Log
+from tests.doubles.pace import steps_per_turn
 from tests.doubles.replicas import TOPIC_ID
 from tests.doubles.storage_logs import append, batch_of, records_in
 from tests.unit.broker.replication.test_fetcher import BOTH, FOLLOWER, LEADER, Pair, run
@@ -22,8 +23,11 @@ BATCHES = [bytes(batch_of(base_offset=offset, leader_epoch=0)) for offset in ran
 
 
 @pytest.fixture
-def pieces_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follower_append, "_BATCHES_PER_TURN", 2)
+def pieces_of_two(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Each is a turn."""
+    monkeypatch.setattr(fetcher, "_BATCHES_PER_STEP", 2)
+    with steps_per_turn(1):
+        yield
 
 
 @pytest.mark.usefixtures("pieces_of_two")
@@ -88,7 +92,7 @@ def test_the_rest_of_a_response_is_dropped_after_a_change(change: str) -> None:
             if change == "removed":
                 pair.fetcher.remove(partition.key)
             elif change == "truncated":
-                pair.following.log().truncate_to(1)
+                pair.following.log().truncator.truncate_to(1)
             else:
                 pair.following.order(FOLLOWER, epoch=1, replicas=[LEADER, FOLLOWER])
 
@@ -142,7 +146,7 @@ async def test_a_move_drops_the_rest_of_a_chunk_after_a_truncation(offset: int) 
                 break
         assert future is not None
         truncated.append(future.log_end_offset)
-        scene.log.truncate_to(offset)
+        scene.log.truncator.truncate_to(offset)
         scene.mover.truncated(scene.log)
         for _ in range(6):
             append(scene.log, [(1, b"new", b"", [])])

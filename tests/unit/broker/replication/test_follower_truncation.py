@@ -15,6 +15,7 @@ from ottla.broker.replication.follower_truncation import (
 from ottla.broker.replication.partition import Partition
 from ottla.broker.runtime.tasks import WorkerPoolClosed
 from ottla.storage.log.log import Log
+from ottla.storage.log.truncation import LogTruncator
 from tests.doubles.replicas import Replicas
 
 LEADER, FOLLOWER = 1, 2
@@ -81,14 +82,14 @@ def truncate(
     partition = replicas.follow(LEADER, epoch=5, replicas=BOTH, isr=[LEADER])
     truncated: list[Log] = []
 
-    def prepare_truncation(_: Log, offset: int, *, keep_committed: bool) -> Iterator[None]:
+    def prepare(_: LogTruncator, offset: int, *, keep_committed: bool) -> Iterator[None]:
         assert offset == 3
         assert keep_committed
         yield
         meanwhile(replicas, partition)
         yield
 
-    monkeypatch.setattr(Log, "prepare_truncation", prepare_truncation)
+    monkeypatch.setattr(LogTruncator, "prepare", prepare)
     truncation = FollowerTruncation(truncated.append, at_once)
     done = asyncio.run(truncation.truncate_to(partition, log, 3))
     return log, truncated, done
@@ -130,7 +131,7 @@ def test_a_replica_that_is_deleted_between_two_steps(monkeypatch: pytest.MonkeyP
     """Its files may be gone by then; the log directory must not go offline for that."""
 
     def deleted(replicas: Replicas, partition: Partition) -> None:
-        replicas.leader_and_isr.remove_strays([partition.key])
+        replicas.leader_and_isr.stop_stray(partition.key)
         replicas.logs.delete_async(*partition.key)
         replicas.logs.purge(1 << 60)
 
@@ -161,7 +162,7 @@ def test_a_truncation_below_the_high_watermark_is_logged(
 
 def flushed_follower(replicas: Replicas) -> tuple[Partition, Log]:
     log = log_of_three_epochs(replicas)
-    log.flush()
+    log.flusher.flush()
     return replicas.follow(LEADER, epoch=5, replicas=BOTH, isr=[LEADER]), log
 
 

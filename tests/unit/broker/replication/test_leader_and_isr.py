@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
 
 import pytest
 
@@ -23,6 +24,7 @@ from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import ZERO_UUID
 from ottla.storage.directories.log_manager import LogManager
 from tests.doubles.memory_file_system import MemoryFileSystem
+from tests.doubles.pace import steps_per_turn
 from tests.doubles.replicas import TOPIC, TOPIC_ID, Replicas, codes, run_now
 
 
@@ -262,6 +264,13 @@ def big_order(count: int, controller_epoch: int = 1) -> LeaderAndIsrRequest:
     )
 
 
+@pytest.fixture
+def _turns_of_32() -> Iterator[None]:
+    with steps_per_turn(32):
+        yield
+
+
+@pytest.mark.usefixtures("_turns_of_32")
 def test_others_get_their_turn_while_a_big_order_is_carried_out() -> None:
     replicas = Replicas()
     order = replicas.leader_and_isr.become_leader_or_follower(big_order(100), 7)
@@ -279,6 +288,7 @@ def test_others_get_their_turn_while_a_big_order_is_carried_out() -> None:
     assert len(replicas.manager.partitions) == 100
 
 
+@pytest.mark.usefixtures("_turns_of_32")
 def test_the_rest_of_an_order_is_ignored_when_its_controller_is_stale() -> None:
     replicas = Replicas()
     order = replicas.leader_and_isr.become_leader_or_follower(big_order(100), 7)
@@ -291,6 +301,7 @@ def test_the_rest_of_an_order_is_ignored_when_its_controller_is_stale() -> None:
     assert len(replicas.manager.partitions) == 32
 
 
+@pytest.mark.usefixtures("_turns_of_32")
 def test_what_leads_meanwhile_is_not_followed_at_the_end_of_a_big_order() -> None:
     replicas = Replicas()
     fetchers = Fetchers(replicas)

@@ -8,15 +8,15 @@ import pytest
 
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.replication.log_cleaner import CleanerThrottler, LogCleaner
-from ottla.broker.runtime.clock import ManualClock
-from ottla.broker.runtime.slices import run_at_once
 from ottla.broker.runtime.tasks import running_tasks
+from ottla.protocol.steps import run_at_once
 from ottla.protocol.topics import TopicPartition
 from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.files.checkpoints import read_offset_checkpoint
 from ottla.storage.files.layout import CLEANER_CHECKPOINT
 from ottla.storage.log.log import Log
 from tests.doubles.eventually import eventually_async
+from tests.doubles.manual_timer import ManualClock
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import NOW_MS, append, manager_on, records_in
 
@@ -31,7 +31,7 @@ def compactable(fs: MemoryFileSystem, count: int = 1) -> LogManager:
         log = manager.get_or_create("t", partition, now_ms=NOW_MS)
         for _ in range(20):
             append(log, 2)
-        log.flush()
+        log.flusher.flush()
     return manager
 
 
@@ -205,25 +205,25 @@ async def test_a_log_that_is_being_copied_to_another_directory_is_not_compacted(
     append(log, [(NOW_MS, b"deleted", None, [])])
     for _ in range(20):
         append(log, 2)
-    log.flush()
+    log.flusher.flush()
     work = work_on(manager, BrokerConfig(SETTINGS))
     copy = manager.create_future("t", 0, "/b", NOW_MS)
     copy.append_as_follower(next(log.batches(0)), now_ms=NOW_MS)
     for _ in range(3):
         await work._clean_logs()
         append(log, 5)
-        log.flush()
+        log.flusher.flush()
     for batch in log.batches(copy.log_end_offset):
         copy.append_as_follower(batch, now_ms=NOW_MS)
     newest = {record.key: record.value for record in records_in(copy)}
     assert newest[b"deleted"] is None
     moved = manager.replace_current_with_future("t", 0, NOW_MS)
     moved.update_high_watermark(moved.log_end_offset)
-    moved.flush()
+    moved.flusher.flush()
     for _ in range(3):
         await work._clean_logs()
         append(moved, 5)
-        moved.flush()
+        moved.flusher.flush()
     assert b"deleted" not in {record.key for record in records_in(moved)}
     await work.stop()
 
@@ -235,7 +235,7 @@ async def test_a_move_to_a_disk_that_has_failed_does_not_stop_compaction() -> No
     log = manager.get_or_create("t", 0, now_ms=NOW_MS)
     for _ in range(20):
         append(log, 2)
-    log.flush()
+    log.flusher.flush()
     copy = manager.create_future("t", 0, "/b", NOW_MS)
     copy.log_directory.fail(OSError(errno.EIO, "test"))
     work = work_on(manager, BrokerConfig(SETTINGS))

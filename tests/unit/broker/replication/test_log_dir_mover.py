@@ -13,15 +13,16 @@ import pytest
 from ottla.broker.replication import log_dir_mover
 from ottla.broker.replication.log_dir_mover import LogDirMover
 from ottla.broker.replication.replica_manager import ReplicaManager
-from ottla.broker.runtime.slices import run_at_once
 from ottla.broker.runtime.tasks import WorkerPool
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.errors import CorruptRecordError
+from ottla.protocol.steps import run_at_once
 from ottla.protocol.topics import TopicPartition
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import DiskFull, LogDirectoryOffline, StorageError
 from ottla.storage.log.flush import LogFlusher
 from ottla.storage.log.log import Log
+from ottla.storage.log.truncation import LogTruncator
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import (
     NOW_MS,
@@ -133,7 +134,7 @@ async def test_the_copy_takes_the_place_of_the_log(scene: Scene) -> None:
 async def test_what_is_on_disk_is_on_disk_after_the_move(scene: Scene) -> None:
     """With `flush.messages` it was acknowledged because of that."""
     append(scene.log, 10)
-    scene.log.flush()
+    scene.log.flusher.flush()
     append(scene.log, 5)
 
     def append_more() -> None:
@@ -162,7 +163,7 @@ async def test_the_log_is_flushed_after_the_move_if_its_settings_require_it(scen
 
 async def test_a_copy_that_cannot_be_flushed_does_not_replace_the_log(scene: Scene) -> None:
     append(scene.log, 10)
-    scene.log.flush()
+    scene.log.flusher.flush()
     scene.before_flush = lambda: cast(MemoryFileSystem, scene.logs.fs).fail("sync")
     scene.mover.move(KEY, "/b")
     task = scene.mover._task
@@ -208,7 +209,7 @@ async def test_a_batch_that_cannot_be_copied_does_not_stop_the_other_moves(
 async def test_a_log_that_starts_inside_of_a_batch_moves(scene: Scene) -> None:
     append(scene.log, 10)
     append(scene.log, 10)
-    scene.log.delete_records_before(4)
+    scene.log.truncator.delete_records_before(4)
     moved = await scene.move()
     assert (moved.log_start_offset, moved.log_end_offset) == (4, 20)
 
@@ -230,7 +231,7 @@ async def test_what_is_deleted_and_written_meanwhile_counts(scene: Scene) -> Non
         if not deleted[0]:
             deleted[0] = True
             append(scene.log, 5)
-            scene.log.delete_records_before(13)
+            scene.log.truncator.delete_records_before(13)
 
     scene.workers.before = meanwhile
     moved = await scene.move()
@@ -300,8 +301,8 @@ def test_no_move_begins_while_a_disk_is_away(scene: Scene) -> None:
 
 
 def delete_before(log: Log, offset: int) -> None:
-    log.delete_records_before(offset)
-    run_at_once(log.delete_old_segments(NOW_MS))
+    log.truncator.delete_records_before(offset)
+    run_at_once(log.retention.delete_old_segments(NOW_MS))
 
 
 def of_leader(log: Log, leader_epoch: int, count: int) -> None:
@@ -322,7 +323,7 @@ async def test_what_was_read_before_a_truncation_is_not_copied(scene: Scene) -> 
         piece = work()
         if not truncated[0]:
             truncated[0] = True
-            scene.log.truncate_to(40)
+            scene.log.truncator.truncate_to(40)
             scene.mover.truncated(scene.log)
             of_leader(scene.log, 1, 80)
             expected.extend(content(scene.log))
@@ -353,7 +354,7 @@ def test_a_log_is_truncated_also_when_the_disk_of_its_copy_has_failed(scene: Sce
     and a deletion of the topic would wait for the disk."""
     future = copied(scene)
     future.log_directory.fail(OSError(5, "gone"))
-    scene.log.truncate_to(5)
+    scene.log.truncator.truncate_to(5)
     scene.mover.truncated(scene.log)
     scene.logs.delete_async(*KEY)
     assert (scene.logs.get(*KEY), scene.logs.get_future(*KEY)) == (None, None)
@@ -364,16 +365,16 @@ async def test_a_copy_that_lacks_space_is_truncated_before_it_continues(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     future = copied(scene)
-    real = Log.truncate_to
+    real = LogTruncator.truncate_to
 
-    def truncate_to(log: Log, offset: int) -> bool:
-        if log is future:
+    def truncate_to(truncator: LogTruncator, offset: int) -> bool:
+        if truncator is future.truncator:
             raise DiskFull("/b", "No space left on device")
-        return real(log, offset)
+        return real(truncator, offset)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Log, "truncate_to", truncate_to)
-        scene.log.truncate_to(5)
+        patch.setattr(LogTruncator, "truncate_to", truncate_to)
+        scene.log.truncator.truncate_to(5)
         scene.mover.truncated(scene.log)
     assert future.log_end_offset == 10
     append(scene.log, plain(5, timestamp=NOW_MS + 99))
@@ -387,7 +388,7 @@ async def test_a_copy_that_diverged_before_a_restart_is_truncated(scene: Scene) 
     copy = scene.logs.create_future(*KEY, "/b", NOW_MS)
     for batch in scene.log.batches(0):
         copy.append_as_follower(bytes(batch), now_ms=NOW_MS)
-    scene.log.truncate_to(40)
+    scene.log.truncator.truncate_to(40)
     of_leader(scene.log, 2, 80)
     expected = content(scene.log)
     moved = await scene.move()
@@ -402,7 +403,7 @@ async def test_a_copy_with_an_epoch_that_the_log_has_not_is_truncated(scene: Sce
     copy = scene.logs.create_future(*KEY, "/b", NOW_MS)
     for batch in scene.log.batches(0):
         copy.append_as_follower(bytes(batch), now_ms=NOW_MS)
-    scene.log.truncate_to(20)
+    scene.log.truncator.truncate_to(20)
     of_leader(scene.log, 0, 60)
     expected = content(scene.log)
     moved = await scene.move()
@@ -455,11 +456,12 @@ async def test_a_disk_that_fails_at_the_end_of_a_move_has_the_log(
     """The replica goes offline with it; with the old log it would append to deleted files."""
     append(scene.log, 10)
 
-    def fail(log: Log, offset: int) -> bool:
-        log.log_directory.fail(OSError(errno.EIO, "broken"))
-        raise LogDirectoryOffline(log.log_directory.path, "broken")
+    def fail(truncator: LogTruncator, offset: int) -> bool:
+        directory = truncator._local.directory.log_directory
+        directory.fail(OSError(errno.EIO, "broken"))
+        raise LogDirectoryOffline(directory.path, "broken")
 
-    monkeypatch.setattr(Log, "delete_records_before", fail)
+    monkeypatch.setattr(LogTruncator, "delete_records_before", fail)
     moved = await scene.move()
     assert moved is not scene.log
     assert scene.logs.offline_directories == ["/b"]

@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from ottla.broker.replication import log_dir_mover
-from ottla.broker.runtime.slices import run_at_once
+from ottla.protocol.steps import run_at_once
 from ottla.storage.errors import DiskFull
 from ottla.storage.files.fs import FileSystem
 from ottla.storage.files.log_directory import LogDirectory
@@ -27,8 +27,8 @@ async def test_a_copy_whose_epochs_cannot_be_written_is_complete_in_the_end(
         of_leader(scene.log, epoch, 20)
         scene.log.roll(NOW_MS)
     scene.log.offsets.update_high_watermark(60)
-    scene.log.delete_records_before(45)
-    run_at_once(scene.log.delete_old_segments(NOW_MS))
+    scene.log.truncator.delete_records_before(45)
+    run_at_once(scene.log.retention.delete_old_segments(NOW_MS))
     of_leader(scene.log, 3, 5)
     assert scene.log.leader_epochs.entries == [(2, 45), (3, 60)]
     scene.log.leader_epochs.replace([(0, 0), (1, 20), (2, 40), (3, 60)])  # as of a tiered log

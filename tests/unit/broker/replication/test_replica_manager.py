@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import logging
+
 import pytest
 
-from ottla.broker.purgatory.purgatory import MAX_CHECKS_AT_ONCE
 from ottla.broker.quotas.replication_quotas import UNLIMITED, ReplicationQuota
 from ottla.broker.replication.partition import READ_COMMITTED, READ_LOG_END
+from ottla.broker.replication.replica_manager import RefusalLog
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.fetch import FetchPartition, PartitionData
 from ottla.protocol.topics import TopicPartition
 from tests.doubles.fetched import FetchMessages
+from tests.doubles.pace import steps_per_turn
 from tests.doubles.replicas import BROKER, TOPIC, Replicas
 from tests.doubles.storage_logs import batch_of
 
@@ -25,7 +28,7 @@ class Fetched(FetchMessages):
         return bool(self.responses)
 
     def data(self, number: int = 0) -> PartitionData:
-        return self.responses[0][number][2]
+        return self.responses[0][number][1]
 
     def size(self, number: int = 0) -> int:
         records = self.data(number).records
@@ -155,16 +158,17 @@ def test_truncated_records_are_not_acknowledged_by_others_in_their_place() -> No
     replicas = Replicas()
     both = (BROKER, 2)
     partition = replicas.lead(replicas=both, isr=both)
-    count = MAX_CHECKS_AT_ONCE + 1
+    count = 10
     lost = [replicas.append(acks=-1) for _ in range(count)]
-    replicas.follow(2, epoch=1, replicas=both, isr=both)
-    replicas.log().truncate_to(0)
-    replicas.lead(epoch=2, replicas=both, isr=both)
-    others = [replicas.append(acks=-1) for _ in range(count)]
-    partition.followers[2].record_fetch(count, 0, 1, 0)
-    assert partition.maybe_increment_high_watermark()
-    replicas.manager.complete_delayed_requests(partition)
-    replicas.timer.advance(100)
+    with steps_per_turn(1):
+        replicas.follow(2, epoch=1, replicas=both, isr=both)
+        replicas.log().truncator.truncate_to(0)
+        replicas.lead(epoch=2, replicas=both, isr=both)
+        others = [replicas.append(acks=-1) for _ in range(count)]
+        partition.followers[2].record_fetch(count, 0, 1, 0)
+        assert partition.maybe_increment_high_watermark()
+        replicas.manager.complete_delayed_requests(partition)
+        replicas.timer.advance(100)
     assert {each.code for each in lost} == {ErrorCode.NOT_LEADER_OR_FOLLOWER}
     assert [each.offset for each in others] == list(range(count))
 
@@ -321,7 +325,7 @@ def test_a_waiting_fetch_ends_when_its_partition_is_not_what_it_was(what: str) -
     elif what == "new leader":
         replicas.order(2, epoch=1, replicas=[1, 2])
     else:
-        replicas.log().truncate_to(1)
+        replicas.log().truncator.truncate_to(1)
         replicas.manager.complete_delayed_requests(partition)
     assert fetched.data().error_code != 0
 
@@ -414,7 +418,7 @@ def test_appends_are_counted_by_topic() -> None:
     statistics = replicas.manager.context.topics.get(TOPIC)
     replicas.append(3, producer_id=7, producer_epoch=0, base_sequence=0)
     size = statistics.received_bytes
-    assert size == replicas.log().size_in_bytes
+    assert size == replicas.log().local.size_in_bytes
     assert (statistics.received_messages, statistics.produces) == (3, 1)
     # The retry of a batch that is in the log already writes nothing.
     replicas.append(3, producer_id=7, producer_epoch=0, base_sequence=0)
@@ -444,3 +448,32 @@ def test_the_counters_of_a_topic_end_with_its_last_replica() -> None:
         assert replicas.manager.remove_partition(replicas.partition(index).key) is not None
         assert len(topics) == left
     assert replicas.manager.remove_partition(TopicPartition(TOPIC, 0)) is None
+
+
+def test_one_line_in_an_interval_for_each_partition_and_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "ottla.replication")
+    now_ms = 50_000
+    log = RefusalLog(lambda: now_ms)
+    for _ in range(3):
+        log.log("t", 0, 2, ValueError("corrupt"))
+    log.log("t", 1, 2, ValueError("corrupt"))
+    log.log("t", 0, 10, ValueError("too large"))
+    assert [record.getMessage() for record in caplog.records] == [
+        "Append to partition t-0 refused: corrupt",
+        "Append to partition t-1 refused: corrupt",
+        "Append to partition t-0 refused: too large",
+    ]
+    now_ms += 10_000
+    log.log("t", 0, 2, ValueError("corrupt"))
+    assert len(caplog.records) == 4
+
+
+def test_memory_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "ottla.replication")
+    log = RefusalLog(lambda: 50_000)
+    for index in range(1_001):
+        log.log("t", index, 2, ValueError("corrupt"))
+    log.log("t", 0, 2, ValueError("corrupt"))
+    assert len(caplog.records) == 1_002

@@ -14,12 +14,12 @@ from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.replication import log_dir_mover
 from ottla.broker.replication.log_cleaner import LogCleaner
 from ottla.broker.replication.log_dir_mover import LogDirMover
-from ottla.broker.runtime.clock import ManualClock
 from ottla.broker.runtime.tasks import spawn, stop
 from ottla.protocol.topics import TopicPartition
 from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.errors import StorageError
 from ottla.storage.log.flush import LogFlusher
+from tests.doubles.manual_timer import ManualClock
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import NOW_MS, append, manager_on, records_in
 
@@ -74,10 +74,10 @@ def filled(fs: MemoryFileSystem, partitions: int, **settings: object) -> LogMana
         log = manager.get_or_create("t", partition, now_ms=NOW_MS)
         for _ in range(20):
             append(log, 2)
-        log.flush()
+        log.flusher.flush()
         append(log)  # is flushed when the log is closed
         if partition == 0:
-            log.flush()  # nothing is left to flush
+            log.flusher.flush()  # nothing is left to flush
     return manager
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from ottla.storage.log.log import Log
+from ottla.storage.log.truncation import LogTruncator
 from tests.doubles.storage_logs import NOW_MS, batch_of
 from tests.unit.broker.replication.test_log_dir_mover import KEY, Scene, content
 
@@ -35,7 +36,7 @@ def append(scene: Scene, sequence: int, leader_epoch: int) -> None:
 
 
 def truncate(scene: Scene, offset: int) -> None:
-    scene.log.truncate_to(offset)
+    scene.log.truncator.truncate_to(offset)
     scene.mover.truncated(scene.log)
 
 
@@ -46,23 +47,23 @@ async def test_a_copy_is_truncated_in_steps(
     """Its producers are read from the records again, which takes seconds for a large segment; the
     log may be truncated again meanwhile."""
     future = copied(scene)
-    real = Log.prepare_truncation
+    real = LogTruncator.prepare
     prepared: list[int] = []
 
-    def prepare(log: Log, offset: int) -> Iterator[object]:
-        if log is future:
+    def prepare(truncator: LogTruncator, offset: int) -> Iterator[object]:
+        if truncator is future.truncator:
             prepared.append(offset)
             assert future.log_end_offset == 4
             if again and len(prepared) == 1:
                 truncate(scene, 1)
                 append(scene, 1, leader_epoch=2)
             yield None
-        yield from real(log, offset)
+        yield from real(truncator, offset)
 
     truncate(scene, 2)
     append(scene, 2, leader_epoch=1)
     assert future.log_end_offset == 4
-    monkeypatch.setattr(Log, "prepare_truncation", prepare)
+    monkeypatch.setattr(LogTruncator, "prepare", prepare)
     scene.mover._stopped = False
     moved = await scene.move()
     assert moved is future
@@ -79,12 +80,12 @@ async def test_a_move_that_is_given_up_while_its_copy_is_truncated(
     future = copied(scene)
     truncate(scene, 2)
 
-    def prepare(log: Log, offset: int) -> Iterator[object]:
+    def prepare(truncator: LogTruncator, offset: int) -> Iterator[object]:
         scene.mover.move(KEY, "/a")
         scene.logs.purge(1 << 60)
         yield None
 
-    monkeypatch.setattr(Log, "prepare_truncation", prepare)
+    monkeypatch.setattr(LogTruncator, "prepare", prepare)
     scene.mover._stopped = False
     await scene.move()
     assert future.log_end_offset == 4

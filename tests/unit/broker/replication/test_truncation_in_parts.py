@@ -12,6 +12,7 @@ from ottla.broker.replication.partition import Partition
 from ottla.storage.files.fs import read_file
 from ottla.storage.log import truncation
 from ottla.storage.log.log import Log
+from ottla.storage.log.truncation import LogTruncator
 from tests.doubles.replicas import Replicas
 from tests.doubles.storage_logs import NOW_MS
 from tests.unit.broker.replication.test_follower_truncation import BOTH, FOLLOWER, LEADER, at_once
@@ -56,10 +57,10 @@ class Scene:
 )
 def test_parts(offset: int, parts: list[int]) -> None:
     log = Scene().log
-    assert log.truncation_parts(offset) == parts
+    assert log.truncator.parts(offset) == parts
     before = len(log.local.segments)
     for part in parts:
-        log.truncate_to(part)
+        log.truncator.truncate_to(part)
         assert before - len(log.local.segments) <= 3
         before = len(log.local.segments)
     assert log.log_end_offset == offset
@@ -104,7 +105,7 @@ def test_a_full_truncation_is_prepared(log_start: int, keep: bool) -> None:
     """The segments below the log start are still there before retention runs."""
     scene = Scene()
     scene.log.update_high_watermark(9)
-    scene.log.delete_records_before(log_start)
+    scene.log.truncator.delete_records_before(log_start)
     prepared = scene.truncation.prepare_full_truncation(
         scene.partition, scene.log, keep_committed=keep
     )
@@ -138,14 +139,14 @@ def test_what_is_truncated_below_the_high_watermark_is_set_aside(high_watermark:
 def test_the_producers_of_each_part_are_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or they would be replayed in one turn."""
     scene = Scene()
-    real, prepared = Log.prepare_truncation, []
+    real, prepared = LogTruncator.prepare, []
 
     def prepare(
-        log: Log, offset: int, *, keep_committed: bool
+        truncator: LogTruncator, offset: int, *, keep_committed: bool
     ) -> Iterator[Callable[[], None] | None]:
         prepared.append(offset)
-        return real(log, offset, keep_committed=keep_committed)
+        return real(truncator, offset, keep_committed=keep_committed)
 
-    monkeypatch.setattr(Log, "prepare_truncation", prepare)
+    monkeypatch.setattr(LogTruncator, "prepare", prepare)
     assert asyncio.run(scene.truncation.truncate_to(scene.partition, scene.log, 2))
     assert prepared == [7, 4, 2]

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+from collections.abc import Callable
 from struct import pack
 from typing import Any
 
@@ -11,16 +13,21 @@ from ottla.broker.metrics.statistics import MetricsRegistry
 from ottla.broker.observability.metrics_sources import add_requests
 from ottla.broker.requests import bulk_requests
 from ottla.broker.requests.bulk_requests import (
-    INLINE_ELEMENTS,
+    GAP_SECONDS,
+    HOLD_SECONDS,
     MAX_AT_ONCE,
     MAX_YIELDS,
     PAUSE_SECONDS,
-    SMALL_ELEMENTS,
-    Turn,
+    BulkRequests,
+    FullCollections,
 )
-from ottla.broker.requests.element_limits import MAX_ELEMENTS, max_elements
 from ottla.broker.requests.request_channel import DEFERRED, HandlerResult, RequestContext
-from ottla.broker.requests.request_parts import MAX_UNDIVIDED_ELEMENTS, PART_ELEMENTS
+from ottla.broker.requests.request_parts import (
+    LARGE,
+    MAX_UNDIVIDED_ELEMENTS,
+    ORDINARY,
+    PART_ELEMENTS,
+)
 from ottla.broker.runtime.tasks import spawn, stop
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.messages.consumer_group_heartbeat import (
@@ -49,6 +56,7 @@ from ottla.protocol.messages.sync_group import (
     SyncGroupResponse,
 )
 from ottla.protocol.registry import ApiKey
+from tests.doubles.api_routes import entry_of
 from tests.doubles.network import METADATA, Network, entry, metadata_request, running_network
 
 LEAVE_GROUP = 13
@@ -73,7 +81,7 @@ def echo(request: MetadataRequest) -> MetadataResponse:
 async def test_few_elements_are_handled_at_once() -> None:
     async with running_network() as network:
         client = await network.connect()
-        for count in (1, INLINE_ELEMENTS):
+        for count in (1, ORDINARY.inline):
             assert rows(await client.ask(metadata_request(*names(count)))) == names(count)
         assert network.channel.bulk.total == 0
 
@@ -212,7 +220,11 @@ def metrics(network: Network) -> dict[str, Any]:
     return {name: reading for name, reading in found.items() if "_bulk_" in name}
 
 
-async def test_a_slice_leaves_the_loop_to_small_requests_that_are_queued() -> None:
+def bulk_requests_beside(small_is_queued: Callable[[], bool]) -> BulkRequests:
+    return BulkRequests(lambda *_: None, small_is_queued=small_is_queued)
+
+
+async def test_a_turn_leaves_the_loop_to_small_requests_that_are_queued() -> None:
     queued = [3]
     order: list[str] = []
 
@@ -223,13 +235,13 @@ async def test_a_slice_leaves_the_loop_to_small_requests_that_are_queued() -> No
             await asyncio.sleep(0)
 
     handler = spawn(handle_small(), name="handler")
-    async with Turn(asyncio.Lock(), lambda: queued[0] > 0):
-        order.append("slice")
+    async with bulk_requests_beside(lambda: queued[0] > 0)._turn():
+        order.append("turn")
     await handler
-    assert order == ["small"] * 3 + ["slice"]
+    assert order == ["small"] * 3 + ["turn"]
 
 
-async def test_small_requests_do_not_starve_a_slice() -> None:
+async def test_small_requests_do_not_starve_a_turn() -> None:
     loops = 0
 
     async def count() -> None:
@@ -239,12 +251,12 @@ async def test_small_requests_do_not_starve_a_slice() -> None:
             await asyncio.sleep(0)
 
     counting = spawn(count(), name="counting")
-    async with Turn(asyncio.Lock(), lambda: True):
+    async with bulk_requests_beside(lambda: True)._turn():
         assert loops <= MAX_YIELDS + 1
     await stop(counting)
 
 
-async def test_a_pause_is_as_long_as_its_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_pause_is_as_long_as_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
     now = 100.0
 
@@ -253,8 +265,9 @@ async def test_a_pause_is_as_long_as_its_slice(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(bulk_requests, "monotonic", lambda: now)
     monkeypatch.setattr(bulk_requests.asyncio, "sleep", sleep)
+    bulk = bulk_requests_beside(lambda: False)
     for seconds in (0.0, 0.03):
-        async with Turn(asyncio.Lock(), lambda: False):
+        async with bulk._turn():
             now += seconds
     assert pauses == pytest.approx([PAUSE_SECONDS, 0.03])
 
@@ -270,11 +283,11 @@ async def test_a_request_of_some_elements_is_decoded_when_it_is_handled(
 
     async with running_network(entry(METADATA, "Metadata", handle)) as network:
         client = await network.connect()
-        for count in (SMALL_ELEMENTS, SMALL_ELEMENTS + 1, INLINE_ELEMENTS):
+        for count in (ORDINARY.small, ORDINARY.small + 1, ORDINARY.inline):
             assert rows(await client.ask(metadata_request(*names(count)))) == names(count)
         assert [context.is_long for context in contexts] == [False, True, True]
         assert network.channel.bulk.total == 0
-        body = pack(">i", INLINE_ELEMENTS) + b"\0\1a" * (INLINE_ELEMENTS - 1) + b"\0\2\xff\xff"
+        body = pack(">i", ORDINARY.inline) + b"\0\1a" * (ORDINARY.inline - 1) + b"\0\2\xff\xff"
         content = pack(">hhih", METADATA, 0, 1, -1) + body
         client.writer.write(pack(">i", len(content)) + content)
         assert await client.is_closed()
@@ -287,12 +300,12 @@ async def test_too_many_elements_close_the_connection_before_they_are_decoded(
 ) -> None:
     async with running_network() as network:
         client = await network.connect()
-        client.send(metadata_request(*([""] * (MAX_ELEMENTS + 1))))
+        client.send(metadata_request(*([""] * (LARGE.most + 1))))
         assert await client.is_closed()
         assert network.channel.bulk.total == 0  # the count alone says it
         assert network.channel.in_progress_bytes == 0
     (record,) = [each for each in caplog.records if each.name == "ottla.net"]
-    assert f"more than {MAX_ELEMENTS} elements" in record.getMessage()
+    assert f"more than {LARGE.most} elements" in record.getMessage()
     assert record.levelno == logging.WARNING
 
 
@@ -314,7 +327,7 @@ async def test_nested_elements_are_counted_while_they_are_decoded(
         client.send(request)
         assert await client.is_closed()
         await network.until(lambda: network.channel.in_progress_bytes == 0)
-    assert f"more than {max_elements(24)} elements" in caplog.text
+    assert f"more than {entry_of(24).limits.most} elements" in caplog.text
 
 
 async def test_what_cannot_be_divided_is_handled_whole() -> None:
@@ -329,7 +342,7 @@ async def test_what_cannot_be_divided_is_handled_whole() -> None:
         client = await network.connect()
         assert await client.ask(LeaveGroupRequest("g", "", members), 4) == LeaveGroupResponse()
     assert calls == [MANY]
-    assert max_elements(LEAVE_GROUP) == MAX_UNDIVIDED_ELEMENTS
+    assert entry_of(LEAVE_GROUP).limits.most == MAX_UNDIVIDED_ELEMENTS
 
 
 async def test_a_member_of_a_group_names_all_its_partitions() -> None:
@@ -425,3 +438,48 @@ async def test_bytes_that_are_no_request_are_refused_in_the_middle(
 
 async def settled(network: Network) -> None:
     await network.until(lambda: network.channel.in_progress_bytes == 0)
+
+
+@pytest.fixture
+def usual() -> tuple[int, int, int]:
+    return gc.get_threshold()
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_only_full_runs_are_held_back_until_the_last_is_done(usual: tuple[int, int, int]) -> None:
+    collections = FullCollections(Clock())
+    collections.hold()
+    assert gc.get_threshold()[:2] == usual[:2]
+    assert gc.get_threshold()[2] > 1000 * usual[2]
+    collections.hold()
+    collections.release()
+    assert gc.get_threshold() != usual
+    collections.release()
+    assert gc.get_threshold() == usual
+    collections.hold()
+    assert gc.get_threshold() != usual
+    collections.release()
+
+
+def test_not_for_ever(usual: tuple[int, int, int]) -> None:
+    clock = Clock()
+    collections = FullCollections(clock)
+    collections.hold()
+    clock.now += HOLD_SECONDS + 1
+    collections.hold()  # work without a pause: it has been long enough
+    assert gc.get_threshold() == usual
+    collections.hold()
+    assert gc.get_threshold() == usual
+    clock.now += GAP_SECONDS
+    collections.hold()
+    assert gc.get_threshold() != usual
+    for _ in range(4):
+        collections.release()
+    assert gc.get_threshold() == usual

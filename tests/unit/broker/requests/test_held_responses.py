@@ -14,7 +14,7 @@ class Sent(list[int]):
 
 def test_they_are_sent_at_the_end_in_their_order() -> None:
     held, sent = HeldResponses(), Sent()
-    held.begin()
+    held.is_open = True
     assert held.is_open
     for number in range(3):
         sent.flush(number, held)
@@ -28,7 +28,7 @@ def test_they_are_sent_at_the_end_in_their_order() -> None:
 
 def test_so_many_are_due_before_the_end() -> None:
     held, sent = HeldResponses(), Sent()
-    held.begin()
+    held.is_open = True
     for number in range(MAX_HELD):
         assert not held.is_due(0.0)
         sent.flush(number, held)
@@ -43,7 +43,7 @@ def test_so_many_are_due_before_the_end() -> None:
 
 def test_the_first_one_waits_for_a_bounded_time() -> None:
     held, sent = HeldResponses(), Sent()
-    held.begin()
+    held.is_open = True
     assert not held.is_due(100.0)
     sent.flush(0, held, 1.0)
     assert not held.is_due(1.0 + MAX_HELD_SECONDS / 2)

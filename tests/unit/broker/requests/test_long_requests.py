@@ -66,11 +66,12 @@ async def test_long_requests_do_not_starve(monkeypatch: pytest.MonkeyPatch) -> N
 async def test_long_requests_count_as_queued() -> None:
     channel = Channel(lambda *_: RESPONSE, max_requests=2)
     channel.channel.put(channel.context())
-    assert not channel.channel.is_full
+    assert channel.channel.free_places == 1
     channel.channel.put(long_context(channel))
-    assert channel.channel.is_full
+    assert channel.channel.free_places == 0
     await channel.channel.close()
     assert not channel.channel.queued
+    assert channel.channel.free_places == 2
 
 
 async def test_long_requests_of_one_client_stay_together() -> None:

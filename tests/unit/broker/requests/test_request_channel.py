@@ -384,7 +384,7 @@ class TestBackpressure:
                 client.send(metadata_request())
             await network.until(lambda: network.channel._waiting_for_place.length == 3)
             for connection in network.server.connections:
-                if connection._writer.context is None:
+                if connection._context is None:
                     connection.close("the test says so")
             network.channel.start()
             other = await network.connect()

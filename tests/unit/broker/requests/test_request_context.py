@@ -1,3 +1,6 @@
+from __future__ import annotations
+
+import asyncio
 from typing import Any
 
 import pytest
@@ -8,13 +11,17 @@ from ottla.broker.requests.request_context import (
     Principal,
     RequestContext,
     Route,
+    amend,
 )
+from ottla.broker.runtime.tasks import spawn
 from ottla.protocol.headers import RequestHeader
 from ottla.protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
     MetadataResponseTopic,
 )
+from ottla.protocol.steps import Steps
+from tests.doubles.pace import steps_per_turn
 
 
 class Peer:
@@ -94,7 +101,7 @@ def test_every_client_without_authentication_is_anonymous() -> None:
     assert str(ANONYMOUS) == "User:ANONYMOUS"
 
 
-async def test_a_response_in_slices_is_the_same(context: RequestContext, peer: Peer) -> None:
+async def test_a_response_in_turns_is_the_same(context: RequestContext, peer: Peer) -> None:
     response = MetadataResponse(
         topics=[MetadataResponseTopic(0, f"topic-{number}") for number in range(3_000)]
     )
@@ -108,7 +115,7 @@ async def test_a_response_in_slices_is_the_same(context: RequestContext, peer: P
         await context.respond_in_turns(response)
 
 
-async def test_a_response_in_slices_that_cannot_be_encoded(
+async def test_a_response_in_turns_that_cannot_be_encoded(
     context: RequestContext, peer: Peer, caplog: pytest.LogCaptureFixture
 ) -> None:
     topics: Any = [MetadataResponseTopic(0, "topic"), MetadataResponseTopic(0, 5)]  # type: ignore[arg-type]
@@ -117,9 +124,49 @@ async def test_a_response_in_slices_that_cannot_be_encoded(
     assert "cannot encode the response to Metadata version 1" in caplog.text
 
 
-async def test_a_response_in_slices_may_be_amended_to_a_closed_connection(
+async def test_a_response_in_turns_may_be_amended_to_a_closed_connection(
     context: RequestContext, peer: Peer
 ) -> None:
     context.amend = lambda response: context.close("not allowed")
     await context.respond_in_turns(MetadataResponse())
     assert peer.events == ["not allowed", (0, [])]
+
+
+ROWS = 40
+
+
+def long_change(response: MetadataResponse) -> Steps[None]:
+    for _ in range(ROWS):
+        response.topics.append(MetadataResponseTopic())
+        yield
+
+
+def test_changes_are_applied_in_order(context: RequestContext) -> None:
+    for number in range(3):
+        amend(
+            context,
+            lambda response, number=number: response.topics.append(MetadataResponseTopic(number)),
+        )
+        amend(context, long_change)
+    response = MetadataResponse()
+    context.respond(response)
+    codes = [topic.error_code for topic in response.topics]
+    assert codes == [0, *[0] * ROWS, 1, *[0] * ROWS, 2, *[0] * ROWS]
+
+
+async def test_others_run_while_a_long_response_is_changed_and_encoded(
+    context: RequestContext, peer: Peer
+) -> None:
+    amend(context, long_change)
+    response = MetadataResponse()
+    with steps_per_turn(5):
+        work = spawn(context.respond_in_turns(response), name="response")
+        await asyncio.sleep(0)
+        assert len(response.topics) == 5
+        turns = 1
+        while not work.done():
+            await asyncio.sleep(0)
+            turns += 1
+    assert turns > 2 * ROWS // 5
+    assert len(response.topics) == ROWS
+    assert len(peer.events) == 1

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
+from ottla.broker.requests.request_context import HandlerEntry
 from ottla.broker.requests.request_parts import (
-    DIVISIBLE,
     MAX_UNDIVIDED_ELEMENTS,
     PART_ELEMENTS,
+    Items,
     Part,
     items_of,
     merge,
@@ -35,24 +36,31 @@ from ottla.protocol.messages.list_offsets import (
 )
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.registry import API
+from tests.doubles.api_routes import entry_of, whole_table
+
+
+def items_in(request: Message) -> Items | None:
+    return items_of(entry_of(request.API_KEY).items, request)
 
 
 def parts(request: Message) -> list[Part]:
-    items = items_of(request)
+    items = items_in(request)
     assert items is not None
     return [part for part in parts_of(request, items) if part is not None]
 
 
-@pytest.mark.parametrize("key", DIVISIBLE)
-def test_the_fields_exist(key: int) -> None:
-    for items in DIVISIBLE[key]:
-        assert hasattr(API[key].request(), items.request_field)
-        assert hasattr(API[key].response(), items.response_field)
+@pytest.mark.parametrize(
+    "entry", [each for each in whole_table() if each.items], ids=lambda each: each.name
+)
+def test_the_fields_exist(entry: HandlerEntry) -> None:
+    for items in entry.items:
+        assert hasattr(API[entry.api_key].request(), items.request_field)
+        assert hasattr(API[entry.api_key].response(), items.response_field)
 
 
 def test_null_and_empty_lists_mean_something_and_are_not_divided() -> None:
-    assert items_of(MetadataRequest(None)) is None
-    assert items_of(MetadataRequest([])) is None
+    assert items_in(MetadataRequest(None)) is None
+    assert items_in(MetadataRequest([])) is None
 
 
 def test_equal_topics_of_metadata_are_one() -> None:
@@ -71,7 +79,7 @@ def test_equal_items_stay_together_where_they_are_an_error() -> None:
 
 def test_steps_without_a_part_are_bounded() -> None:
     request = MetadataRequest([MetadataRequestTopic(name=f"{number}") for number in range(5000)])
-    items = items_of(request)
+    items = items_in(request)
     assert items is not None
     assert list(parts_of(request, items))[:4] == [None] * 4
 
@@ -109,7 +117,7 @@ def test_the_responses_to_parts_make_up_that_to_the_whole() -> None:
     ]
     request = ListOffsetsRequest(topics=topics)
     merged: Any = None
-    items = items_of(request)
+    items = items_in(request)
     assert items is not None
     for part in parts(request):
         assert isinstance(part.request, ListOffsetsRequest)
@@ -133,7 +141,7 @@ def test_groups_of_topics_of_partitions() -> None:
             offsets.OffsetFetchRequestGroup("wide", topics=[topic(f"{n}", 1) for n in range(300)]),
         ]
     )
-    items = items_of(request)
+    items = items_in(request)
     assert items is not None
     merged: Any = None
     for part in parts(request):
@@ -174,7 +182,7 @@ def test_groups_of_topics_of_partitions() -> None:
 def test_the_first_error_of_a_part_stays() -> None:
     from ottla.protocol.messages.offset_delete import OffsetDeleteResponse
 
-    (items,) = DIVISIBLE[47]
+    (items,) = entry_of(47).items
     response = OffsetDeleteResponse()
     for code in (0, 30, 16):
         merge(response, OffsetDeleteResponse(code), items, 0)

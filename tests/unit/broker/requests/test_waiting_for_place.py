@@ -44,7 +44,7 @@ class Client:
         if not self.left:
             return  # closed meanwhile, or it has sent a part of a request only
         channel = self._channel.channel
-        if channel.is_full:
+        if not channel.free_places:
             channel.wait_for_place(self)
             return
         self.left -= 1

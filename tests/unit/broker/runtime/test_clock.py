@@ -2,7 +2,8 @@ import time
 
 import pytest
 
-from ottla.broker.runtime.clock import ManualClock, SystemClock
+from ottla.broker.runtime.clock import SystemClock
+from tests.doubles.manual_timer import ManualClock
 
 
 def test_the_system_clock_shows_the_machines_time() -> None:

@@ -11,7 +11,7 @@ from ottla.broker.runtime.tasks import (
     WorkerPool,
     WorkerPoolClosed,
     abandoned_threads,
-    gather_in_slices,
+    gather_limited,
     run_in_threads,
     running_tasks,
     spawn,
@@ -312,7 +312,7 @@ async def test_coroutines_run_in_slices() -> None:
         await asyncio.sleep(0)
         running.remove(number)
 
-    await gather_in_slices([work(number) for number in range(5)], 2)
+    await gather_limited([work(number) for number in range(5)], 2)
     assert (len(most), max(most)) == (5, 2)
-    await gather_in_slices([work(5)], 2)
+    await gather_limited([work(5)], 2)
     assert len(most) == 6

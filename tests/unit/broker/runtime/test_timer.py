@@ -5,9 +5,9 @@ from time import monotonic
 
 import pytest
 
-from ottla.broker.runtime import timer as timer_module
-from ottla.broker.runtime.clock import ManualClock
-from ottla.broker.runtime.timer import ManualTimer, Timer
+from ottla.broker.runtime.timer import Timer
+from tests.doubles.manual_timer import ManualClock, ManualTimer
+from tests.doubles.pace import steps_per_turn
 
 
 class TestTimer:
@@ -90,18 +90,16 @@ class TestTimer:
         assert "as planned" in caplog.text
         assert [record.levelno for record in caplog.records] == [logging.ERROR]
 
-    async def test_very_many_due_at_once_leave_the_loop_its_turns(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(timer_module, "MAX_TURN_SECONDS", -1.0)  # every turn is over at once
+    async def test_very_many_due_at_once_leave_the_loop_its_turns(self) -> None:
         timer = Timer()
         ran: list[int] = []
         turns: list[int] = []
         for number in range(10):
             timer.schedule(0, lambda number=number: ran.append(number))
-        while len(ran) < 10:
-            await asyncio.sleep(0)  # one iteration of the loop, however long it takes
-            turns.append(len(ran))
+        with steps_per_turn(1):
+            while len(ran) < 10:
+                await asyncio.sleep(0)  # one iteration of the loop, however long it takes
+                turns.append(len(ran))
         assert ran == list(range(10))
         assert set(turns) >= set(range(1, 11))
 

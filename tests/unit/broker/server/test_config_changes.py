@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
-from typing import Any, cast
 from unittest.mock import MagicMock
 
 import pytest
 
 from ottla.broker.config.broker_config import BrokerConfig
-from ottla.broker.runtime.slices import STEPS_PER_SLICE
 from ottla.broker.server.config_changes import ConfigChanges
 from tests.doubles.eventually import eventually_async
+from tests.doubles.pace import steps_per_turn
 
 LOGS = 500
 
@@ -26,24 +24,23 @@ class OneLog:
         self.config = config
 
 
-async def test_changed_settings_reach_thousands_of_logs_in_slices() -> None:
+async def test_changed_settings_reach_thousands_of_logs_in_turns() -> None:
     logs = [OneLog(each) for each in range(LOGS)]
     version = ["first"]
-    base = SimpleNamespace(
+    parts = MagicMock(
         config=BrokerConfig({}),
         logs=MagicMock(logs=lambda: logs),
         dynamic_config=MagicMock(log_config=lambda topic: f"{topic}: {version[0]}"),
     )
-    parts: list[Any] = [MagicMock() for _ in range(6)]
-    changes = ConfigChanges(cast("Any", base), *parts)
-    changes.broker_changed(["log.retention.ms"])
-    done = sum(each.config != "old" for each in logs)
-    assert 0 < done <= 2 * STEPS_PER_SLICE
-    assert not parts[0].remote_logs.settings_changed.called
-    await asyncio.sleep(0)
-    version[0] = "second"
-    changes.broker_changed(["log.retention.ms"])
-    await eventually_async(lambda: parts[0].remote_logs.settings_changed.call_count == 2)
+    changes = ConfigChanges(parts)
+    with steps_per_turn(40):
+        changes.broker_changed(["log.retention.ms"])
+        assert sum(each.config != "old" for each in logs) == 40
+        assert not parts.remote_logs.settings_changed.called
+        await asyncio.sleep(0)
+        version[0] = "second"
+        changes.broker_changed(["log.retention.ms"])
+        await eventually_async(lambda: parts.remote_logs.settings_changed.call_count == 2)
     assert [each.config for each in logs] == [f"t{each}: second" for each in range(LOGS)]
 
 
@@ -52,10 +49,8 @@ async def test_unclean_election_of_a_topic_is_enabled_however_it_is_written(
     value: str, is_enabled: bool
 ) -> None:
     overrides = {"unclean.leader.election.enable": value}
-    base = SimpleNamespace(
+    parts = MagicMock(
         logs=MagicMock(logs=list), dynamic_config=MagicMock(topic_overrides=lambda _: overrides)
     )
-    replicas, control, *others = (MagicMock() for _ in range(6))
-    ConfigChanges(cast("Any", base), replicas, control, *others).topic_changed("t")
-    enable = control.controller.enable_topic_unclean_leader_election
-    assert enable.called is is_enabled
+    ConfigChanges(parts).topic_changed("t")
+    assert parts.controller.enable_topic_unclean_leader_election.called is is_enabled

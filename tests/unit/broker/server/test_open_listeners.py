@@ -17,7 +17,7 @@ from ottla.broker.runtime.tasks import WorkerPool, running_tasks
 from ottla.broker.runtime.timer import Timer
 from ottla.broker.security.tls.late_tls import LateTls
 from ottla.broker.server.open_listeners import OpenListeners
-from ottla.broker.server.quota_assembly import build_quotas
+from ottla.broker.server.quota_limits import build_quotas
 from ottla.controller.model import BrokerInfo
 from ottla.controller.registration import BrokerRegistration, create_persistent_paths
 from ottla.controller.tree import znodes
@@ -44,16 +44,17 @@ class Scene:
         self.faults = InterruptedStore(self.store)
         store = cast("ZnodeStore", self.faults)
         self.registration = BrokerRegistration(store, BrokerInfo(1, (), None), lambda: 0)
-        base = SimpleNamespace(config=self.config, broker_id=1, timer=self.timer)
         self.endpoints = SimpleNamespace(wildcard_listeners=frozenset())
-        network = SimpleNamespace(server=self.server, sasl=None, endpoints=self.endpoints)
         self.listeners = OpenListeners(
-            cast("Any", base),
+            self.config,
+            1,
+            self.timer,
             LateTls(self.config),
             build_quotas(self.config),
-            cast("Any", None),
-            cast("Any", network),
+            self.server,
+            cast("Any", self.endpoints),
             self.registration,
+            lambda: pytest.fail("there is no SASL listener"),
         )
         self.listeners.open_all()
         await self.registration.register()

@@ -22,6 +22,7 @@ class Waiting:
     """A share fetch in the purgatory of a broker."""
 
     is_awaited = True
+    may_read = True
 
     def __init__(self, scene: ShareScene, member: str = "m") -> None:
         self.results: list[ShareFetchResult] = []
@@ -32,6 +33,7 @@ class Waiting:
             scene.shares,
             scene.clock,
             lambda: self.is_awaited,
+            lambda topic: self.may_read,
             self.results.extend,
         )
         keys = [watch_key(KEY), (TOPIC, 0)]
@@ -44,6 +46,19 @@ def test_an_append_completes_it() -> None:
     assert not waiting.results
     scene.append(2)
     assert waiting.results[0].acquired == [(0, 1, 1)]
+
+
+def test_a_right_that_is_revoked_meanwhile_acquires_nothing() -> None:
+    scene = ShareScene()
+    waiting = Waiting(scene)
+    waiting.may_read = False
+    scene.append(2)
+    (result,) = waiting.results
+    assert (result.error_code, result.records, result.acquired) == (
+        *(ErrorCode.TOPIC_AUTHORIZATION_FAILED, b""),
+        [],
+    )
+    assert Waiting(scene, "other").results[0].acquired == [(0, 1, 1)]
 
 
 def test_a_released_record_completes_it() -> None:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import pytest
 
 from ottla.broker.metrics.statistics import MetricsRegistry
-from ottla.broker.share.metrics import add_share_partitions
+from ottla.broker.share.metrics import (
+    MAX_GROUPS,
+    OTHER_GROUPS,
+    ShareStatistics,
+    add_share_partitions,
+)
 from ottla.broker.share.share_partition import Acknowledgement
-from ottla.broker.share.statistics import MAX_GROUPS, OTHER_GROUPS, ShareStatistics
 from ottla.protocol.errors import KafkaError
 from tests.doubles.replicas import TOPIC, run_now
 from tests.unit.broker.share.scene import KEY, ShareScene

@@ -23,6 +23,7 @@ def fetched(scene: ShareScene, member: str = "m", max_records: int = 500) -> Sha
         scene.shares,
         scene.clock,
         lambda: True,
+        lambda topic: True,
         results.extend,
     ).force_complete()
     (result,) = results

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from ottla.broker.cluster.producer_ids import IdReply
-from ottla.broker.runtime.timer import ManualTimer
-from ottla.broker.transactions.coordinator import TransactionCoordinator
-from ottla.broker.transactions.markers import NO_LEADER, MarkerTransport, OnResponse
+from ottla.broker.transactions.coordinator import TransactionCoordinator, TransactionSettings
+from ottla.broker.transactions.markers import NO_LEADER, OnResponse
 from ottla.broker.transactions.queries import TransactionQueries
-from ottla.broker.transactions.settings import TransactionSettings
 from ottla.broker.transactions.state import Producer, Transaction, TransactionState
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.write_txn_markers import (
@@ -21,6 +20,7 @@ from ottla.protocol.messages.write_txn_markers import (
 )
 from ottla.protocol.topics import TopicPartition
 from tests.doubles.coordinator_log import MemoryLog
+from tests.doubles.manual_timer import ManualTimer
 
 T0 = TopicPartition("t", 0)
 T1 = TopicPartition("t", 1)
@@ -56,7 +56,7 @@ class Ids:
 
 
 class Leaders:
-    """Implements `MarkerTransport`: records markers, and responds at once by default.
+    """Stands for `BrokerMarkerTransport`: records markers, and responds at once by default.
 
     `leaders` says who leads what (broker 1 unless named, None for a partition that is not known);
     `existing` are the unknown partitions that exist; `errors` fail single partitions, once each;
@@ -143,7 +143,7 @@ class Setup:
         log: MemoryLog | None = None,
         *,
         ids: Ids | None = None,
-        transport: MarkerTransport | None = None,
+        transport: Any = None,
         epoch: int = 0,
         **settings: int,
     ) -> None:

@@ -26,6 +26,7 @@ from ottla.protocol.messages.write_txn_markers import (
 from ottla.protocol.records.batch import read_header
 from ottla.protocol.records.control import read_end_transaction_marker
 from ottla.protocol.records.reader import read_batch
+from ottla.protocol.steps import run_at_once
 from ottla.protocol.topics import GROUP_METADATA_TOPIC, TopicPartition
 from tests.unit.broker.transactions.helpers import T0, T1, U0
 
@@ -81,7 +82,7 @@ def test_an_unforeseen_error_of_the_offsets_does_not_withhold_the_response() -> 
     partitions = Partitions()
     writer = MarkerWriter(partitions.append, fail, lambda: 1_234)
     responses: list[WriteTxnMarkersResponse] = []
-    writer.write(request(OFFSETS, T0), responses.append)
+    run_at_once(writer.write(request(OFFSETS, T0), responses.append))
     partitions.response()
     (response,) = responses
     assert errors_of(response) == {OFFSETS: 0, T0: 0}
@@ -90,7 +91,7 @@ def test_an_unforeseen_error_of_the_offsets_does_not_withhold_the_response() -> 
 @pytest.mark.parametrize("committed", [True, False])
 def test_a_marker_is_a_control_batch(committed: bool) -> None:
     partitions = Partitions()
-    partitions.writer.write(request(T0, committed=committed), lambda _: None)
+    run_at_once(partitions.writer.write(request(T0, committed=committed), lambda _: None))
     batch = partitions.appended[T0]
     header = read_header(batch)
     assert (header.producer_id, header.producer_epoch) == (7, 2)
@@ -105,7 +106,7 @@ def test_a_marker_is_a_control_batch(committed: bool) -> None:
 def test_the_response_is_sent_with_the_last_marker() -> None:
     partitions = Partitions()
     responses: list[WriteTxnMarkersResponse] = []
-    partitions.writer.write(request(T0, T1), responses.append)
+    run_at_once(partitions.writer.write(request(T0, T1), responses.append))
     _, first = partitions.pending.pop(0)
     first(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     assert not responses
@@ -115,17 +116,17 @@ def test_the_response_is_sent_with_the_last_marker() -> None:
 
 def test_no_markers_are_an_empty_response() -> None:
     responses: list[WriteTxnMarkersResponse] = []
-    Partitions().writer.write(WriteTxnMarkersRequest([]), responses.append)
+    run_at_once(Partitions().writer.write(WriteTxnMarkersRequest([]), responses.append))
     assert responses == [WriteTxnMarkersResponse([])]
 
 
 def test_the_group_coordinator_hears_of_markers_that_are_committed() -> None:
     partitions = Partitions()
-    partitions.writer.write(request(T0, OFFSETS), lambda _: None)
+    run_at_once(partitions.writer.write(request(T0, OFFSETS), lambda _: None))
     assert not partitions.completed
     partitions.response()
     assert partitions.completed == [(7, 3, True)]
-    partitions.writer.write(request(OFFSETS, committed=False), lambda _: None)
+    run_at_once(partitions.writer.write(request(OFFSETS, committed=False), lambda _: None))
     partitions.response({OFFSETS: ErrorCode.NOT_LEADER_OR_FOLLOWER})
     assert len(partitions.completed) == 1
 

@@ -39,13 +39,13 @@ def test_what_cannot_be_described() -> None:
     assert setup.queries.describe("x").error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
     setup.coordinator.on_elected(0, 1)
     assert setup.queries.describe("x").error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    listed = run_at_once(setup.queries.list_in_steps(NOTHING, NO_PRODUCERS, -1))
+    listed = run_at_once(setup.queries.list_transactions(NOTHING, NO_PRODUCERS, -1))
     assert listed.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     setup.coordinator.on_resigned(0, 2)
     assert setup.queries.describe("x").error_code == ErrorCode.NOT_COORDINATOR
     setup.coordinator.shutdown()
     assert setup.queries.describe("x").error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    listed = run_at_once(setup.queries.list_in_steps(NOTHING, NO_PRODUCERS, -1))
+    listed = run_at_once(setup.queries.list_transactions(NOTHING, NO_PRODUCERS, -1))
     assert listed.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
@@ -77,7 +77,7 @@ def test_transactions_are_listed_by_state_producer_and_age(
     setup.ongoing(T0, transactional_id="new")
     setup.producer("idle")
     listed = run_at_once(
-        setup.queries.list_in_steps(frozenset(states), frozenset(producer_ids), duration_ms)
+        setup.queries.list_transactions(frozenset(states), frozenset(producer_ids), duration_ms)
     )
     assert listed.error_code == ErrorCode.NONE
     assert {state.transactional_id for state in listed.transaction_states} == found

@@ -1,14 +1,25 @@
-"""Time-outs and expiration of many transactional ids, in slices."""
+"""Time-outs and expiration of many transactional ids, in turns."""
 
+from collections.abc import Iterator
 from itertools import pairwise
 
-from ottla.broker.runtime.slices import STEPS_PER_SLICE
+import pytest
+
 from ottla.broker.transactions.state import MAX_EPOCH, Producer, TransactionState
+from ottla.broker.transactions.upkeep import TOMBSTONES_PER_BATCH
 from ottla.protocol.errors import ErrorCode
+from tests.doubles.pace import steps_per_turn
 from tests.unit.broker.transactions.helpers import T0, T1, TIMEOUT_MS, Setup
 
-MANY = 10 * STEPS_PER_SLICE
+STEPS = 5  # of a turn
+MANY = 10 * STEPS
 EXPIRATION_MS = 1_000_000
+
+
+@pytest.fixture(autouse=True)
+def short_turns() -> Iterator[None]:
+    with steps_per_turn(STEPS):
+        yield
 
 
 def aborted(setup: Setup) -> int:
@@ -28,6 +39,14 @@ def end_many(setup: Setup) -> None:
         setup.end(producer, transactional_id=f"txn-{number}")
 
 
+def time_out(setup: Setup) -> None:
+    """Let all transactions time out, and begin to abort them."""
+    setup.timer.advance(TIMEOUT_MS)
+    run_deferred(setup)  # of earlier checks
+    assert aborted(setup) == 0
+    setup.timer.advance(10_000)
+
+
 def run_deferred(setup: Setup) -> int:
     turns = 0
     while setup.deferred:
@@ -36,30 +55,31 @@ def run_deferred(setup: Setup) -> int:
     return turns
 
 
-def test_many_transactions_time_out_in_slices() -> None:
+def test_many_transactions_time_out_in_turns() -> None:
     setup = Setup()
     for number in range(MANY):
         setup.ongoing(T0, transactional_id=f"txn-{number}")
-    setup.timer.advance(TIMEOUT_MS + 10_000)
-    assert aborted(setup) == STEPS_PER_SLICE
+    time_out(setup)
+    assert aborted(setup) == STEPS
     # Another run of the job in the meantime begins nothing.
     setup.timer.advance(10_000)
-    assert aborted(setup) == STEPS_PER_SLICE
-    assert run_deferred(setup) == MANY // STEPS_PER_SLICE
+    assert aborted(setup) == STEPS
+    assert run_deferred(setup) == MANY // STEPS
     assert aborted(setup) == MANY
 
 
-def test_many_ids_expire_in_slices() -> None:
+def test_many_ids_expire_in_turns() -> None:
     setup = Setup(transactional_id_expiration_ms=EXPIRATION_MS)
-    for number in range(100 * STEPS_PER_SLICE):
+    for number in range(20 * TOMBSTONES_PER_BATCH):
         setup.init(f"txn-{number}")
     (partition,) = setup.coordinator.partitions.active
     before = len(partition.transactions)
     setup.timer.advance(EXPIRATION_MS)
     run_deferred(setup)  # of the other job
-    setup.coordinator.upkeep.remove_expired()
+    with steps_per_turn(TOMBSTONES_PER_BATCH):
+        setup.coordinator.upkeep.remove_expired()
     removed = before - len(partition.transactions)
-    assert 0 < removed <= 32 * STEPS_PER_SLICE
+    assert removed == TOMBSTONES_PER_BATCH
     left = next(reversed(partition.transactions))
     assert setup.init(left)[0] == ErrorCode.NONE  # used since
     assert run_deferred(setup) > 1
@@ -71,13 +91,13 @@ def test_the_jobs_end_with_the_coordinator() -> None:
     setup = Setup(transactional_id_expiration_ms=EXPIRATION_MS)
     for number in range(MANY):
         setup.ongoing(T0, transactional_id=f"txn-{number}")
-    setup.timer.advance(TIMEOUT_MS + 10_000)
+    time_out(setup)
     appends = setup.log.appends
     setup.coordinator.on_resigned(0, 1)
     run_deferred(setup)
     assert setup.log.appends == appends
     setup.elect(2)
-    assert aborted(setup) == STEPS_PER_SLICE
+    assert aborted(setup) == STEPS
     setup.timer.advance(10_000)
     run_deferred(setup)
     assert aborted(setup) == MANY
@@ -95,7 +115,7 @@ def test_a_transaction_of_the_last_epoch_does_not_hold_the_others() -> None:
     assert setup.init()[1] == Producer(102, 0)
 
 
-def test_the_markers_of_many_transactions_are_sent_in_slices_after_a_load() -> None:
+def test_the_markers_of_many_transactions_are_sent_in_turns_after_a_load() -> None:
     setup = Setup()
     end_many(setup)
     setup.coordinator.on_resigned(0, 1)
@@ -106,7 +126,7 @@ def test_the_markers_of_many_transactions_are_sent_in_slices_after_a_load() -> N
         setup.deferred.pop(0)()
         pending.append(setup.coordinator.markers.pending)
     steps = [after - before for before, after in pairwise(pending)]
-    assert max(steps) == STEPS_PER_SLICE
+    assert max(steps) == STEPS
     assert sum(steps) == MANY
     setup.leaders.release()
     assert _count(setup, TransactionState.COMPLETE_COMMIT) == MANY

@@ -57,7 +57,7 @@ async def test_start(
 ) -> None:
     cluster = await start(before, protocol)
     assert node(cluster) == after
-    assert cluster.controller._components.features.finalized == after[1]
+    assert cluster.controller._lifecycle.features.finalized == after[1]
     await cluster.stop()
 
 

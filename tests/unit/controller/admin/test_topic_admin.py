@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from ottla.controller.admin import topic_size
+from ottla.controller.admin import topic_limits as topic_size
 from ottla.controller.admin.placement import Assignment
 from ottla.controller.admin.topic_admin import CreatedTopic, NewPartitions, NewTopic
 from ottla.controller.model import ReplicaAssignment
@@ -194,7 +194,7 @@ def at_the_write(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object]
 ) -> None:
     """Calls `meanwhile` once, when topics have been checked and before they are written."""
-    writer = cluster.controller._components.topic_admin.writer
+    writer = cluster.controller._lifecycle.topic_admin.writer
     original = writer.multi_many
     left = [meanwhile]
 
@@ -369,13 +369,13 @@ async def test_growth_requested_twice_in_one_request(cluster: Cluster) -> None:
 
 async def test_deletion_marks(cluster: Cluster) -> None:
     await cluster.create_topic("t", (1,))
-    rows = await cluster.controller._components.topic_admin.request_deletion(["t", "no", "t"])
+    rows = await cluster.controller._lifecycle.topic_admin.request_deletion(["t", "no", "t"])
     assert {topic: row.code for topic, row in rows.items()} == {
         "t": 0,
         "no": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
     assert cluster.exists(znodes.delete_topic_path("t"))
-    again = await cluster.controller._components.topic_admin.request_deletion(["t"])
+    again = await cluster.controller._lifecycle.topic_admin.request_deletion(["t"])
     assert again["t"].code == 0
 
 

@@ -14,7 +14,7 @@ from ottla.controller.requests.broker_channels import Callback
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import ConnectionLost, CreateOp, DeleteOp, Stat
 from ottla.controller.tree.znodes_admin import decode_processed_brokers
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.message import Message
 from ottla.protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,
@@ -97,10 +97,10 @@ async def test_last_replica_in_sync_keeps_its_place_and_leads_again(cluster: Clu
     await cluster.remove_broker(2)
     assert (cluster.state("t").leader, cluster.state("t").isr) == (-1, (2,))
     assert cluster.brokers[1].metadata[T0].leader == -1
-    assert cluster.controller.context.offline_partition_count() == 1
+    assert cluster.controller.context.is_offline(T0)
     await cluster.add_broker(2)
     assert (cluster.state("t").leader, cluster.state("t").isr) == (2, (2,))
-    assert cluster.controller.context.offline_partition_count() == 0
+    assert not cluster.controller.context.is_offline(T0)
 
 
 async def test_broker_without_replicas_is_made_known_all_the_same(cluster: Cluster) -> None:
@@ -227,7 +227,7 @@ async def test_replica_is_deleted_after_its_stop_replica_was_dropped(
 
 
 async def test_dropped_stop_replica_is_not_for_a_broker_that_restarted(cluster: Cluster) -> None:
-    batch = cluster.controller._components.batch
+    batch = cluster.controller._lifecycle.batch
     await cluster.create_topic("t", (1, 3))
     for _ in range(2):
         batch.add_stop_replica((2,), T0, delete=True)
@@ -488,3 +488,72 @@ async def test_controller_that_fails_while_a_broker_restarts_leaves_no_channel(
     cluster.runtime.advance(RETRY_DELAY_MS)
     await settle()
     assert sorted(cluster.channels.open) == [1, 2, 3]
+
+
+async def test_leaderships_move_and_places_are_given_up(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (2, 3), (3, 2), (1, 3))
+    cluster.sent.clear()
+    epoch = cluster.brokers[2].broker_epoch
+    assert await cluster.controller.controlled_shutdown(2, epoch) == []
+    await settle()
+    assert [cluster.leader("t", index) for index in range(3)] == [3, 3, 1]
+    assert cluster.state("t", 0).isr == (3,)
+    assert cluster.state("t", 1).isr == (3,)
+    stops = cluster.requests(StopReplicaRequest, 2)
+    stopped = {
+        TopicPartition(topic.topic_name, state.partition_index)
+        for stop in stops
+        for topic in stop.topic_states
+        for state in topic.partition_states
+    }
+    assert stopped == {TopicPartition("t", 1)}  # the one it followed
+    assert cluster.brokers[2].hosted[TopicPartition("t", 0)].leader == 3  # it follows until the end
+
+
+async def test_leadership_that_no_broker_can_take_is_named(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (2, 3), (2, 1))
+    await cluster.create_topic("alone", (2,))  # has no other replica and so does not count
+    await cluster.change_isr("t", (2,), 1)
+    remaining = await cluster.controller.controlled_shutdown(2, -1)
+    assert remaining == [TopicPartition("t", 1)]
+    assert cluster.leader("t", 1) == 2
+    await cluster.change_isr("t", (2, 1), 1)  # the leader may still let others in
+    assert await cluster.controller.controlled_shutdown(2, -1) == []
+    assert cluster.leader("t", 1) == 1
+
+
+async def test_broker_on_its_way_out_gets_nothing_new(cluster: Cluster) -> None:
+    await cluster.controller.controlled_shutdown(2, -1)
+    await cluster.create_topic("t", (2, 3))
+    assert cluster.leader("t") == 3
+    assert cluster.state("t").isr == (3,)
+    await cluster.remove_broker(2)
+    assert not cluster.controller.context.shutting_down
+    await cluster.add_broker(2)
+    assert cluster.controller.context.is_live(2)
+
+
+async def test_refusals(cluster: Cluster) -> None:
+    with pytest.raises(KafkaError) as unknown:
+        await cluster.controller.controlled_shutdown(9, -1)
+    assert unknown.value.code == ErrorCode.BROKER_NOT_AVAILABLE
+    with pytest.raises(KafkaError) as stale:
+        await cluster.controller.controlled_shutdown(2, cluster.brokers[2].broker_epoch - 1)
+    assert stale.value.code == ErrorCode.STALE_BROKER_EPOCH
+    assert not cluster.controller.context.shutting_down
+
+
+async def test_topics_on_their_way_out_are_left_alone(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (2, 3))
+    cluster.brokers[3].refuse_deletion = True
+    cluster.create_node(znodes.delete_topic_path("t"))
+    await settle()
+    before = cluster.state("t")
+    assert await cluster.controller.controlled_shutdown(2, -1) == []
+    assert cluster.state("t") == before
+
+
+async def test_three_hundred_leaders_at_once(cluster: Cluster) -> None:
+    await cluster.create_topic("t", *[(2, 3)] * 300)
+    assert await cluster.controller.controlled_shutdown(2, -1) == []
+    assert all(cluster.leader("t", index) == 3 for index in range(300))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from ottla.controller.changes.isr_changes import refresh_leadership
+from ottla.controller.lifecycle import ISR_METADATA_DELAY_MS
 from ottla.controller.model import LeaderAndIsr, ReplicaAssignment
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import CreateOp, StoreError
@@ -128,7 +129,7 @@ async def test_replica_that_restarted_unheard_of_is_ineligible(
     """Its broker epoch is the one that the controller knows, and it may be empty by now."""
     await shared.change_isr("t", (1, 3))
     before = shared.brokers[2].broker_epoch
-    broker_changes = shared.controller._components.broker_changes
+    broker_changes = shared.controller._lifecycle.broker_changes
 
     async def not_yet() -> None: ...
 
@@ -149,7 +150,7 @@ async def test_other_isrs_of_a_request_change_while_one_is_refused(
     """They are written in one multi first."""
     await shared.create_topic("other", (1, 2, 3))
     await shared.change_isr("t", (1, 3))
-    shared.controller._components.processed_brokers.set_version(0)
+    shared.controller._lifecycle.processed_brokers.set_version(0)
     request = shared.isr_request("t", (1, 2, 3))
     request.topics += shared.isr_request("other", (1, 2)).topics
     response = await shared.controller.alter_partition(request, 3)
@@ -281,7 +282,7 @@ async def test_new_controller_deletes_old_announcements(shared: Cluster) -> None
     shared.create_node(path, encode_isr_change([T0]))
     again = Cluster((1,))
     again.tree = shared.tree
-    parts = shared.controller._components
+    parts = shared.controller._lifecycle
     parts.writer.set_epoch(1, shared.tree.nodes[znodes.CONTROLLER_EPOCH].version)
     await parts.isr_changes.discard_notifications()
     assert not shared.exists(path)
@@ -320,7 +321,7 @@ async def test_state_that_cannot_be_written(
     async def fail(states: dict[TopicPartition, LeaderAndIsr], _joined: object) -> object:
         return dict.fromkeys(states, StoreError("x", "a broken node")), []
 
-    monkeypatch.setattr(shared.controller._components.writer, "update_states", fail)
+    monkeypatch.setattr(shared.controller._lifecycle.writer, "update_states", fail)
     assert await alter(shared, (1, 2)) == (0, ErrorCode.UNKNOWN_SERVER_ERROR)
     assert shared.controller.context.leadership[T0].isr == (1, 2, 3)
 
@@ -332,7 +333,7 @@ async def test_states_that_cannot_be_read_do_not_stop_the_others(cluster: Cluste
     cluster.set_node(znodes.state_path(partitions[1]), b"broken")
     changed = cluster.state("t", 2)._replace(isr=(1,))
     cluster.set_node(znodes.state_path(partitions[2]), znodes.encode_state(changed))
-    components = cluster.controller._components
+    components = cluster.controller._lifecycle
     zxids = await refresh_leadership(components.context, components.writer, partitions)
     node = cluster.tree.nodes[znodes.state_path(partitions[2])]
     assert zxids == {partitions[2]: node.mzxid}
@@ -393,3 +394,44 @@ async def test_announcement_that_goes_while_the_others_are_read(
     shared.write(*(CreateOp(prefix, data, sequential=True) for _ in range(2)))
     await settle()
     assert shared.requests(UpdateMetadataRequest) or shared.requests(LeaderAndIsrRequest)
+
+
+async def test_isr_changes_that_follow_each_other_are_one_update_metadata(shared: Cluster) -> None:
+    """As when a broker returns, and each leader adds it to its ISRs."""
+    await shared.create_topic("u", (2, 1, 3))
+    shared.sent.clear()
+    for topic, isr in (("t", (1, 3)), ("u", (2, 1)), ("t", (1, 3, 2))):
+        request = shared.isr_request(topic, isr)
+        response = await shared.controller.alter_partition(request, 3)
+        assert response.topics[0].partitions[0].error_code == 0
+        shared.runtime.advance(ISR_METADATA_DELAY_MS // 3 - 1)
+        await settle()
+    assert shared.requests(UpdateMetadataRequest) == []
+    shared.runtime.advance(ISR_METADATA_DELAY_MS)
+    await settle()
+    for broker_id, broker in shared.brokers.items():
+        (request_,) = shared.requests(UpdateMetadataRequest, broker_id)
+        assert [topic.topic_name for topic in request_.topic_states] == ["t", "u"]
+        assert broker.metadata[T0].isr == (1, 3, 2)
+    # The next one after a pause is not forgotten.
+    await shared.change_isr("t", (1, 3))
+    assert shared.brokers[2].metadata[T0].isr == (1, 3)
+
+
+async def test_isr_changes_are_not_sent_by_a_controller_that_has_resigned(shared: Cluster) -> None:
+    await shared.controller.alter_partition(shared.isr_request("t", (1, 3)), 3)
+    shared.controller._lifecycle._resign(2)
+    shared.sent.clear()
+    shared.runtime.advance(ISR_METADATA_DELAY_MS)
+    await settle()
+    assert shared.sent == []
+
+
+async def test_isr_changes_of_deleted_topics_are_not_sent(shared: Cluster) -> None:
+    await shared.controller.alter_partition(shared.isr_request("t", (1, 3)), 3)
+    await shared.controller.delete_topics(["t"], timeout_ms=0)
+    await settle()
+    shared.sent.clear()
+    shared.runtime.advance(ISR_METADATA_DELAY_MS)
+    await settle()
+    assert shared.requests(UpdateMetadataRequest) == []

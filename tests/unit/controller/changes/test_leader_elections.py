@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.controller.changes.leader_elections import PREFERRED, UNCLEAN
+from ottla.controller.lifecycle import ISR_METADATA_DELAY_MS
 from ottla.controller.model import ReplicaAssignment
 from ottla.controller.settings import ControllerSettings
 from ottla.controller.tree import znodes
@@ -169,7 +170,7 @@ async def test_leaders_go_back_when_too_many_are_elsewhere(balancing: Cluster) -
     assert [balancing.leader("t", index) for index in range(3)] == [1, 1, 1]  # not in sync yet
     for index in range(3):
         await balancing.change_isr("t", (1, 2), index)
-    balancing.runtime.advance(299_999)
+    balancing.runtime.advance(299_999 - 3 * ISR_METADATA_DELAY_MS)
     await settle()
     assert balancing.leader("t", 0) == 1
     balancing.runtime.advance(1)

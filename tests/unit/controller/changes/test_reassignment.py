@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from ottla.controller.changes.isr_changes import refresh_leadership
+from ottla.controller.changes.reassignment import Failures, Moves
 from ottla.controller.errors import StateChangeFailed
 from ottla.controller.model import PartitionReplica, ReplicaAssignment
 from ottla.controller.settings import ControllerSettings
@@ -258,7 +260,7 @@ async def test_replica_of_a_replaced_target_is_not_forgotten_when_the_state_cann
     assert T0 in cluster.brokers[3].hosted
     grown = cluster.state("t")._replace(isr=(1, 2, 3))
     cluster.set_node(znodes.state_path(T0), znodes.encode_state(grown))
-    components = cluster.controller._components
+    components = cluster.controller._lifecycle
     await refresh_leadership(components.context, components.writer, [T0])
     apply = cluster.tree.apply
 
@@ -324,16 +326,16 @@ async def test_resumed_move_that_fails_does_not_hold_the_controller(
     await cluster.create_topic("t", (1,), (1,))
     await move(cluster, 3)
     await move(cluster, 2, partition=T1)
-    reassignment = cluster.controller._components.reassignment
-    bump = reassignment._bump_leader_epoch
+    reassignment = cluster.controller._lifecycle.reassignment
+    bump = reassignment._bump_leader_epochs
 
-    async def fails(partition: TopicPartition, assignment: ReplicaAssignment) -> None:
-        if partition == T0:
-            raise StateChangeFailed("its state is gone")
-        await bump(partition, assignment)
+    async def fails(moves: Moves, failures: Failures) -> None:
+        if T0 in moves:
+            failures[T0] = StateChangeFailed("its state is gone")
+        await bump({each: moves[each] for each in moves if each != T0}, failures)
 
     with monkeypatch.context() as patch:
-        patch.setattr(reassignment, "_bump_leader_epoch", fails)
+        patch.setattr(reassignment, "_bump_leader_epochs", fails)
         cluster.delete_node(znodes.CONTROLLER)
         await settle()
     assert cluster.controller.epoch == 2
@@ -496,3 +498,106 @@ async def test_replica_states_on_the_way(cluster: Cluster) -> None:
     assert states[PartitionReplica(T0, 3)] is ReplicaState.NEW
     await cluster.change_isr("t", (1, 3))
     assert states[PartitionReplica(T0, 3)] is ReplicaState.ONLINE
+
+
+async def test_a_large_request_is_written_and_sent_in_batches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = await four_brokers()
+    monkeypatch.setattr("ottla.controller.changes.reassignment.PARTITIONS_PER_BATCH", 10)
+    await cluster.create_topic("t", *[(1, 2)] * 30)
+    cluster.sent.clear()
+    node = cluster.tree.nodes[znodes.topic_path("t")]
+    before = node.version
+    partitions = [TopicPartition("t", index) for index in range(30)]
+    rows = await cluster.controller.alter_partition_reassignments(dict.fromkeys(partitions, (1, 3)))
+    await settle()
+    assert list(rows) == partitions
+    assert {row.code for row in rows.values()} == {0}
+    assert node.version - before == 3
+    for broker_id in (1, 2):
+        assert len(cluster.requests(LeaderAndIsrRequest, broker_id)) == 3
+    # The leader of all of them reports the ISRs: they complete in batches as well.
+    cluster.sent.clear()
+    before = node.version
+    request = cluster.isr_request("t", (1, 2, 3))
+    for index in range(1, 30):
+        more = cluster.isr_request("t", (1, 2, 3), index)
+        request.topics[0].partitions += more.topics[0].partitions
+    response = await cluster.controller.alter_partition(request, 3)
+    assert {row.error_code for row in response.topics[0].partitions} == {0}
+    await settle()
+    assert not cluster.controller.context.partitions_being_reassigned
+    assert all(assignment(cluster, index) == ReplicaAssignment((1, 3)) for index in range(30))
+    assert node.version - before == 3
+    deletions = [
+        stop
+        for stop in cluster.requests(StopReplicaRequest, 2)
+        if stop.topic_states[0].partition_states[0].delete_partition
+    ]
+    assert len(deletions) == 3
+    await cluster.stop()
+
+
+async def test_a_failed_broker_does_not_wait_for_a_large_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = await four_brokers()
+    monkeypatch.setattr("ottla.controller.changes.reassignment.PARTITIONS_PER_BATCH", 1)
+    await cluster.create_topic("t", *[(1, 2)] * 10)
+    await cluster.create_topic("u", (4, 3))
+    call = asyncio.gather(
+        cluster.controller.alter_partition_reassignments(
+            {TopicPartition("t", index): (1, 3) for index in range(10)}
+        )
+    )
+    while not cluster.controller.context.partitions_being_reassigned:  # noqa: ASYNC110 - turns
+        await asyncio.sleep(0)
+    await cluster.sessions.pop(4).close()
+    while cluster.leader("u") != 3:  # noqa: ASYNC110 - turns
+        await asyncio.sleep(0)
+    moving = len(cluster.controller.context.partitions_being_reassigned)
+    await call
+    assert moving < 10
+    assert len(cluster.controller.context.partitions_being_reassigned) == 10
+    await cluster.stop()
+
+
+async def test_a_partition_that_fails_does_not_hold_the_others_of_its_batch(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.create_topic("t", (1, 2), (1, 2), (1, 2))
+    apply = cluster.tree.apply
+
+    def refuses(session_id: int, ops: Any) -> Any:
+        if any(op.path == znodes.state_path(T1) for op in ops):
+            raise StoreError(znodes.state_path(T1), "refused")
+        return apply(session_id, ops)
+
+    targets = {TopicPartition("t", index): (1, 3) for index in range(3)}
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster.tree, "apply", refuses)
+        rows = await cluster.controller.alter_partition_reassignments(targets)
+    assert [row.code for row in rows.values()] == [0, ErrorCode.UNKNOWN_SERVER_ERROR, 0]
+    for index in (0, 2):
+        await cluster.change_isr("t", (1, 2, 3), index)
+        assert assignment(cluster, index) == ReplicaAssignment((1, 3))
+    assert list(cluster.controller.context.partitions_being_reassigned) == [T1]
+
+
+async def test_only_partitions_that_do_not_fit_into_the_znode_are_refused(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.create_topic("t", (1, 2), (1, 2), (1, 2))
+    whole = len(cluster.tree.nodes[znodes.topic_path("t")].data)
+    monkeypatch.setattr("ottla.controller.changes.reassignment.MAX_TOPIC_BYTES", whole + 32)
+    rows = await cluster.controller.alter_partition_reassignments(
+        {TopicPartition("t", index): (1, 3) for index in range(3)}
+    )
+    refused = ErrorCode.UNKNOWN_SERVER_ERROR
+    assert [row.code for row in rows.values()] == [0, refused, refused]
+    assert [assignment(cluster, index).is_being_reassigned for index in range(3)] == [
+        True,
+        False,
+        False,
+    ]

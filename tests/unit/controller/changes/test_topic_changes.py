@@ -50,7 +50,7 @@ async def test_topic_without_an_id_stays_so_under_an_old_protocol() -> None:
 async def test_topic_that_changes_while_it_gets_its_id(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    changes = cluster.controller._components.topic_changes
+    changes = cluster.controller._lifecycle.topic_changes
     original = changes.read_topics
     later = b'{"version":1,"partitions":{"0":[2],"1":[3]}}'
 
@@ -162,7 +162,7 @@ async def test_the_line_about_250_new_topics_is_short(
 
 async def controller_changes(cluster: Cluster, topic: str, data: bytes) -> None:
     """Something writes the znode while no controller looks; then there is a new one."""
-    cluster.controller._components.watches.unwatch_topic(topic)
+    cluster.controller._lifecycle.watches.unwatch_topic(topic)
     cluster.set_node(znodes.topic_path(topic), data)
     cluster.delete_node(znodes.CONTROLLER)
     await settle()
@@ -282,7 +282,7 @@ async def test_an_operator_decides_where_logs_disagree(cluster: Cluster) -> None
     cluster.brokers[3].log_ids["t"] = other
     cluster.brokers[1].hosted.clear()
     await controller_changes(cluster, "t", without_id((1, 2, 3)))
-    topic_ids = cluster.controller._components.topic_ids
+    topic_ids = cluster.controller._lifecycle.topic_ids
     assert cluster.topic("t").topic_id is None
     (text,) = topic_ids.conflicts.values()
     assert f"broker 2 {uuid_to_string(mine)}, broker 3 {uuid_to_string(other)}" in text
@@ -343,7 +343,7 @@ async def test_a_topic_that_a_new_controller_cannot_read_comes_back_with_its_lea
     await cluster.create_topic("t", (2, 3))
     before = cluster.topic("t")
     await controller_changes(cluster, "t", b"")
-    changes = cluster.controller._components.topic_changes
+    changes = cluster.controller._lifecycle.topic_changes
     assert list(changes.unreadable) == ["t"]
     assert "t" not in cluster.controller.context.assignments
     cluster.set_node(znodes.topic_path("t"), znodes.encode_topic(before))

@@ -17,10 +17,12 @@ from ottla.controller.events.events import (
     Event,
     Expire,
     LeaderAndIsrResponseReceived,
+    PartitionModification,
     Reelect,
     ShutDown,
     Startup,
     TopicChange,
+    TopicDeletion,
     UncleanLeaderElectionEnable,
     state_of,
 )
@@ -152,7 +154,7 @@ async def test_after_the_shut_down_nothing_is_taken() -> None:
     consumer = Consumer()
     consumer.start()
     consumer.queue.put(ShutDown())
-    consumer.queue.put(BrokerChange())
+    consumer.queue.put(TopicChange())
     await settle()
     assert [type(event) for event in consumer.seen] == [ShutDown]
 
@@ -192,3 +194,25 @@ def test_every_signal_has_a_state() -> None:
         ControllerState.UPDATE_FEATURES,
         ControllerState.TOPIC_UNCLEAN_LEADER_ELECTION_ENABLE,
     } == set(ControllerState)
+
+
+async def test_changed_brokers_go_first() -> None:
+    """Partitions of a failed broker have no leader until it is handled."""
+    consumer = Consumer()
+    for event in (TopicChange(), BrokerChange(), TopicDeletion(), BrokerChange()):
+        consumer.queue.put(event)
+    consumer.start()
+    await settle()
+    assert [type(event) for event in consumer.seen] == [BrokerChange, TopicChange, TopicDeletion]
+
+
+async def test_signals_of_a_kind_are_taken_together() -> None:
+    consumer = Consumer()
+    changes = [PartitionModification(topic) for topic in "abc"]
+    for event in (changes[0], TopicChange(), *changes[1:]):
+        consumer.queue.put(event)
+    assert consumer.queue.take(PartitionModification, 2) == changes[:2]
+    consumer.queue.put(changes[0])  # it is not in the queue any more
+    consumer.start()
+    await settle()
+    assert consumer.seen == [TopicChange(), changes[2], changes[0]]

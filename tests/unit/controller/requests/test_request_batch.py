@@ -11,7 +11,12 @@ from ottla.broker.runtime.tasks import spawn
 from ottla.controller.model import BrokerInfo, Endpoint, LeaderAndIsr, ReplicaAssignment
 from ottla.controller.requests import shared_metadata
 from ottla.controller.requests.broker_channels import Callback, Encoded
-from ottla.controller.requests.request_batch import RequestBatch, ResponseCallbacks
+from ottla.controller.requests.request_batch import (
+    Delivery,
+    RequestBatch,
+    ResponseCallbacks,
+    wait_for,
+)
 from ottla.controller.settings import ControllerSettings
 from ottla.controller.state.context import ControllerContext
 from ottla.protocol.codec import decoder, encoder
@@ -31,6 +36,9 @@ from ottla.protocol.messages.update_metadata import (
     UpdateMetadataTopicState,
 )
 from ottla.protocol.topics import TopicPartition
+from tests.doubles.controller_cluster import settle
+from tests.doubles.controller_runtime import ManualRuntime
+from tests.doubles.pace import steps_per_turn
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 A_ID = b"A" * 16
@@ -330,16 +338,62 @@ async def test_the_metadata_are_encoded_once_for_all_brokers(
     assert encodings == [version]
 
 
-async def test_metadata_of_many_partitions_are_encoded_in_slices() -> None:
-    states = [UpdateMetadataPartitionState(partition_index=index) for index in range(5000)]
+async def test_metadata_of_many_partitions_are_encoded_in_turns() -> None:
+    states = [UpdateMetadataPartitionState(partition_index=index) for index in range(100)]
     request = UpdateMetadataRequest(topic_states=[UpdateMetadataTopicState("t", A_ID, states)])
     shared = shared_metadata.SharedMetadata(request, 8)
     tasks = [spawn(shared.request_for(epoch), name="encode") for epoch in (1, 2)]
     turns = 0
-    while not all(task.done() for task in tasks):
-        await asyncio.sleep(0)
-        turns += 1
-    assert turns >= 4
+    with steps_per_turn(8):
+        while not all(task.done() for task in tasks):
+            await asyncio.sleep(0)
+            turns += 1
+    assert turns >= 100 // 8
     for task in tasks:
         request.broker_epoch += 1 if request.broker_epoch > 0 else 2
         assert encoder(type(task.result()), 8)(task.result()) == encoder(type(request), 8)(request)
+
+
+async def test_waits_for_all_of_them() -> None:
+    runtime = ManualRuntime()
+    deliveries = [Delivery(), Delivery()]
+    outcome: list[bool] = []
+
+    async def wait() -> None:
+        outcome.append(await wait_for(deliveries, 1000, runtime))
+
+    runtime.spawn(wait(), name="wait")
+    await settle()
+    deliveries[1].finish()
+    await settle()
+    assert outcome == []
+    deliveries[0].finish()
+    await settle()
+    assert outcome == [True]
+    assert runtime.next_due_in_ms() is None  # the timer is not left behind
+
+
+async def test_gives_up_in_time() -> None:
+    runtime = ManualRuntime()
+    done, waiting = Delivery(), Delivery()
+    done.finish()
+    outcome: list[bool] = []
+
+    async def wait() -> None:
+        outcome.append(await wait_for([done, waiting], 1000, runtime))
+
+    runtime.spawn(wait(), name="wait")
+    await settle()
+    runtime.advance(999)
+    await settle()
+    assert outcome == []
+    runtime.advance(1)
+    await settle()
+    assert outcome == [False]
+    waiting.finish()  # there is no waiter any more
+
+
+async def test_nothing_to_wait_for() -> None:
+    runtime = ManualRuntime()
+    assert await wait_for([], 0, runtime)
+    assert not await wait_for([Delivery()], 0, runtime)

@@ -5,9 +5,16 @@ from __future__ import annotations
 import pytest
 
 from ottla.controller.model import LeaderAndIsr, PartitionReplica, ReplicaAssignment
-from ottla.controller.state.context import ControllerContext, PartitionState, ReplicaState
+from ottla.controller.state.context import (
+    ControllerContext,
+    ControllerGauges,
+    PartitionState,
+    ReplicaState,
+)
+from ottla.controller.tree import znodes
+from ottla.protocol.steps import run_at_once
 from ottla.protocol.topics import TopicPartition
-from tests.doubles.controller_cluster import broker_info
+from tests.doubles.controller_cluster import Cluster, broker_info, settle
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 
@@ -84,7 +91,7 @@ def test_isr_members_before_an_unclean_restart(context: ControllerContext) -> No
 def test_removed_topic_leaves_nothing(context: ControllerContext) -> None:
     context.partition_states[A0] = PartitionState.ONLINE
     context.replica_states[PartitionReplica(A0, 1)] = ReplicaState.ONLINE
-    context.partitions_being_reassigned[A0] = None
+    context.begin_reassignment(A0)
     context.topics_to_delete["a"] = None
     context.topics_with_deletion_started.add("a")
     context.topics_ineligible_for_deletion.add("a")
@@ -98,6 +105,7 @@ def test_removed_topic_leaves_nothing(context: ControllerContext) -> None:
         context.partition_states,
         context.replica_states,
         context.partitions_being_reassigned,
+        context.topics_being_reassigned,
         context.topics_to_delete,
         context.topics_with_deletion_started,
         context.topics_ineligible_for_deletion,
@@ -109,13 +117,27 @@ def test_removed_topic_leaves_nothing(context: ControllerContext) -> None:
     assert context.partitions_on(1) == []
 
 
+def offline_leaders(context: ControllerContext) -> list[TopicPartition]:
+    return [each for each in context.leadership if context.has_offline_leader(each)]
+
+
 def test_offline_leaders(context: ControllerContext) -> None:
     del context.brokers[3]
-    assert context.partitions_with_offline_leader() == [A1]
+    assert offline_leaders(context) == [A1]
     context.topics_to_delete["a"] = None
-    assert context.partitions_with_offline_leader() == []
-    context.partitions_being_reassigned[A0] = None  # then its partitions still need leaders
-    assert context.partitions_with_offline_leader() == [A1]
+    assert offline_leaders(context) == []
+    context.begin_reassignment(A0)  # then its partitions still need leaders
+    assert offline_leaders(context) == [A1]
+
+
+def test_topics_with_reassignments(context: ControllerContext) -> None:
+    for partition in (A0, A1, A0):
+        context.begin_reassignment(partition)
+    context.end_reassignment(A0)
+    context.end_reassignment(A0)
+    assert list(context.topics_being_reassigned) == ["a"]
+    context.end_reassignment(A1)
+    assert not context.topics_being_reassigned
 
 
 def test_leaderships_of_a_broker(context: ControllerContext) -> None:
@@ -150,3 +172,41 @@ def test_reset_is_a_fresh_start(context: ControllerContext) -> None:
     context.epoch = 5
     context.reset()
     assert vars(context) == vars(ControllerContext())
+
+
+async def test_numbers_of_a_troubled_cluster(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (1, 2), (2, 3))
+    await cluster.create_topic("alone", (2,))
+    await cluster.create_topic("going", (1, 2))
+    await cluster.create_topic("moving", (1,))
+    await cluster.controller.alter_partition_reassignments({TopicPartition("moving", 0): (3,)})
+    await cluster.remove_broker(2)
+    cluster.create_node(znodes.delete_topic_path("going"))
+    await settle()
+    assert run_at_once(cluster.controller.gauge_steps()) == ControllerGauges(
+        active_controller_count=1,
+        active_broker_count=2,
+        offline_partitions_count=1,  # alone
+        preferred_replica_imbalance_count=3,  # t-1 and alone; moving is counted until 3 is in sync
+        global_topic_count=4,
+        global_partition_count=5,
+        topics_to_delete_count=1,
+        replicas_to_delete_count=1,
+        topics_ineligible_to_delete_count=1,
+        replicas_ineligible_to_delete_count=0,  # waits as offline for its broker
+        reassigning_partitions_count=1,
+    )
+
+
+async def test_unclean_elections_are_counted(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (2, 3), unclean_leader_election_enable="true")
+    await cluster.change_isr("t", (2,))
+    assert cluster.controller.unclean_elections_total == 0
+    await cluster.remove_broker(2)
+    assert cluster.controller.unclean_elections_total == 1
+
+
+async def test_broker_that_is_not_the_controller_counts_nothing(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (1, 2))
+    cluster.controller._lifecycle._resign(2)
+    assert run_at_once(cluster.controller.gauge_steps()) == ControllerGauges()

@@ -38,7 +38,7 @@ ALLOWED = {
 
 
 def machine(cluster: Cluster) -> PartitionStateMachine:
-    return cluster.controller._components.partitions
+    return cluster.controller._lifecycle.partitions
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ async def test_state_that_changes_meanwhile_is_read_again(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await cluster.create_topic("t", (1, 2, 3))
-    writer = cluster.controller._components.writer
+    writer = cluster.controller._lifecycle.writer
     original = writer.update_states
     interfered = 0
 
@@ -136,7 +136,7 @@ async def test_state_that_never_rests_is_given_up(
     async def refuse(states: dict[TopicPartition, LeaderAndIsr]) -> object:
         return {}, list(states)
 
-    monkeypatch.setattr(cluster.controller._components.writer, "update_states", refuse)
+    monkeypatch.setattr(cluster.controller._lifecycle.writer, "update_states", refuse)
     outcome = await machine(cluster).handle_state_changes(
         [T0], PartitionState.ONLINE, ElectionStrategy.PREFERRED
     )
@@ -182,7 +182,7 @@ async def test_error_of_one_partition_does_not_stop_the_others(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await cluster.create_topic("t", (1, 2), (1, 2))
-    writer = cluster.controller._components.writer
+    writer = cluster.controller._lifecycle.writer
     original = writer.multi_many
 
     async def fail_first(batches: list[list[SetOp]]) -> list[object]:
@@ -361,7 +361,7 @@ async def test_one_partition_that_cannot_be_created_does_not_stop_the_others(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await cluster.remove_broker(2)
-    writer = cluster.controller._components.writer
+    writer = cluster.controller._lifecycle.writer
     original = writer.create_states
 
     async def fail_one(states: dict[TopicPartition, LeaderAndIsr]) -> dict[TopicPartition, object]:

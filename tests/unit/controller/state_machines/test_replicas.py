@@ -40,7 +40,7 @@ ALLOWED = {
 
 
 def machine(cluster: Cluster) -> ReplicaStateMachine:
-    return cluster.controller._components.replicas
+    return cluster.controller._lifecycle.replicas
 
 
 @pytest.mark.parametrize(("before", "after"), list(itertools.product(S, S)))

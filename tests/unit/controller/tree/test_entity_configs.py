@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import cast
 
@@ -27,6 +28,7 @@ from tests.doubles.controller_cluster import settle
 from tests.doubles.controller_runtime import ManualRuntime
 from tests.doubles.eventually import eventually_async
 from tests.doubles.interrupted_store import AFTER, BEFORE, InterruptedStore
+from tests.doubles.pace import endless_turns
 from tests.doubles.znode_ensembles import EmbeddedEnsemble, Ensemble
 from tests.doubles.znode_entities import delete_unread
 
@@ -298,6 +300,13 @@ async def test_change_that_could_not_be_read_is_read_again(how: str) -> None:
     assert at > 3, "the changes, their nodes and the configuration are read"
 
 
+@pytest.fixture
+def no_clock() -> Iterator[None]:
+    with endless_turns():
+        yield
+
+
+@pytest.mark.usefixtures("no_clock")  # the test counts turns of the loop
 async def test_nothing_is_heard_after_a_stop_wherever_the_reading_is() -> None:
     heard_before: set[int] = set()
     for turns in range(40):

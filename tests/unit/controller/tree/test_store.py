@@ -25,14 +25,13 @@ from ottla.controller.tree.store import (
     WatchEvent,
     ZnodeStore,
     ancestors_of,
-    delete_recursively,
     make_paths,
     parent_of,
     paths_below,
     set_or_create,
 )
 from tests.doubles.eventually import eventually_async
-from tests.doubles.znode_ensembles import Ensemble
+from tests.doubles.znode_ensembles import Ensemble, delete_recursively
 
 
 @pytest.fixture

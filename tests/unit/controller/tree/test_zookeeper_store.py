@@ -20,7 +20,8 @@ from kazoo.exceptions import ConnectionLoss
 
 from ottla.broker.security.zookeeper_tls import tls_handler
 from ottla.cli.zookeeper_server import free_port
-from ottla.controller.tree import zookeeper_multi_read, zookeeper_session
+from ottla.controller.tree import zookeeper_session
+from ottla.controller.tree import zookeeper_store as zookeeper_multi_read
 from ottla.controller.tree.store import (
     CHANGED,
     REARMED,
@@ -52,6 +53,10 @@ from tests.doubles.zookeeper_process import (
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
+
+import struct
+
+from ottla.controller.tree.zookeeper_store import NO_NODE, MultiRead, read_stat
 
 pytestmark = pytest.mark.zookeeper
 
@@ -491,3 +496,43 @@ def test_a_response_counts_that_came_while_the_loop_was_held_up(
             await store.close()
 
     uvloop.run(ask())
+
+
+STAT = struct.pack(">qqqqiiiqiiq", 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
+
+
+def test_request() -> None:
+    assert bytes(MultiRead(["/a", "/\u00fc"]).serialize()) == (
+        struct.pack(">iBi", 4, 0, -1)
+        + struct.pack(">i", 2)
+        + b"/a\x00"
+        + struct.pack(">iBi", 4, 0, -1)
+        + struct.pack(">i", 3)
+        + b"/\xc3\xbc\x00"
+        + struct.pack(">iBi", -1, 1, -1)
+    )
+
+
+def test_response() -> None:
+    response = (
+        b"head"
+        + struct.pack(">iBi", 4, 0, 0)
+        + struct.pack(">i", 4)
+        + b"data"
+        + STAT
+        + struct.pack(">iBi", -1, 0, NO_NODE)
+        + struct.pack(">i", NO_NODE)
+        + struct.pack(">iBi", 4, 0, 0)
+        + struct.pack(">i", -1)  # no data at all
+        + STAT
+        + struct.pack(">iBi", -1, 1, -1)
+    )
+    stat = read_stat(STAT, 0)
+    assert MultiRead.deserialize(response, 4) == [(b"data", stat), NO_NODE, (b"", stat)]
+
+
+def test_stat() -> None:
+    stat = read_stat(STAT, 0)
+    assert (stat.czxid, stat.mzxid, stat.ctime_ms, stat.mtime_ms) == (1, 2, 3, 4)
+    assert (stat.version, stat.cversion, stat.ephemeral_owner) == (5, 6, 8)
+    assert (stat.data_length, stat.children_count, stat.pzxid) == (9, 10, 11)

@@ -6,8 +6,7 @@ import asyncio
 from typing import cast
 
 from ottla.controller.tree.tree_file import TreeCommits
-from ottla.controller.zookeeper_server.connection import Connection
-from ottla.controller.zookeeper_server.outbox import Outbox
+from ottla.controller.zookeeper_server.connection import Connection, Outbox
 
 
 class Transport:

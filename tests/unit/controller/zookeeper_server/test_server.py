@@ -15,11 +15,11 @@ from ottla.controller.tree.embedded_store import EmbeddedStore
 from ottla.controller.tree.store import StoreError
 from ottla.controller.tree.tree_file import TreeCommits
 from ottla.controller.zookeeper_server import jute
-from ottla.controller.zookeeper_server.acl import OPEN
 from ottla.controller.zookeeper_server.codes import Code, OpCode, Xid
 from ottla.controller.zookeeper_server.connection import MAX_FRAME_BYTES
 from ottla.controller.zookeeper_server.jute import Reader
 from ottla.controller.zookeeper_server.server import ZooKeeperServer
+from ottla.controller.zookeeper_server.sessions import OPEN
 from ottla.controller.zookeeper_server.watches import EventType
 
 DEADLINE_SECONDS = 30.0

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from ottla.protocol.client import aio_connection
-from ottla.protocol.client.aio_connection import DECODING_STEPS_PER_TURN, RECEIVE_BYTES
+from ottla.broker.runtime.tasks import spawn
+from ottla.protocol.client.aio_connection import RECEIVE_BYTES
 from ottla.protocol.client.cluster import Leader
 from ottla.protocol.client.errors import (
     AuthenticationError,
@@ -38,6 +38,7 @@ from ottla.protocol.messages.sasl_handshake import SaslHandshakeResponse
 from ottla.protocol.registry import ApiKey
 from ottla.protocol.topics import TopicPartition
 from tests.doubles.async_client import AsyncClient, AsyncConnection
+from tests.doubles.pace import steps_per_turn
 from tests.doubles.scripted_broker import (
     CLOSE,
     SILENCE,
@@ -398,29 +399,31 @@ def long_response(partitions: int) -> FetchResponse:
     return FetchResponse(responses=[FetchableTopicResponse(topic_id=bytes(16), partitions=rows)])
 
 
-async def test_a_long_response_is_decoded_in_slices(
-    connection: AsyncConnection, broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+async def test_a_long_response_is_decoded_in_turns(
+    connection: AsyncConnection, broker: ScriptedBroker
 ) -> None:
-    real, turns = asyncio.sleep, 0
-
-    async def sleep(seconds: float) -> None:
-        nonlocal turns
-        turns += 1
-        await real(seconds)
-
-    monkeypatch.setattr(aio_connection.asyncio, "sleep", sleep)
     expected = broker.responses[ApiKey.FETCH] = long_response(10_000)
     request = FetchRequest(replica_id=-1)
     assert await connection.request(request, 5000, version=17) == expected
-    assert turns == 0
-    assert await connection.request(request, 5000, version=17, in_slices=True) == expected
-    assert 10_000 // 64 // DECODING_STEPS_PER_TURN < turns <= 10_500 // DECODING_STEPS_PER_TURN
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = spawn(count(), name="count")
+    with steps_per_turn(1):
+        assert await connection.request(request, 5000, version=17, in_slices=True) == expected
+    counting.cancel()
+    assert turns >= 10_000 // 64
 
 
 async def test_a_long_response_that_cannot_be_read(
     connection: AsyncConnection, broker: ScriptedBroker
 ) -> None:
-    """It is noticed in a later slice. The connection is of no more use, as after a short one."""
+    """It is noticed in a later turn. The connection is of no more use, as after a short one."""
     whole = encode_response(ApiKey.FETCH, 17, 0, long_response(10_000))
     assert isinstance(whole[0], bytes)
     body = whole[0][4:-1] + b"\x01"

@@ -1,19 +1,30 @@
 """SASL exchanges, with the example of RFC 7677."""
 
+from __future__ import annotations
+
 import base64
 import hashlib
 import hmac
+from typing import cast
 
 import pytest
 
 from ottla.protocol.client.errors import AuthenticationError
-from ottla.protocol.client.mechanism_factory import mechanism_factory
 from ottla.protocol.client.sasl import (
+    Authentication,
     BearerMechanism,
     PlainMechanism,
+    SaslMechanism,
     ScramMechanism,
+    mechanism_factory,
 )
 from ottla.protocol.client.security import Security
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
+from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from tests.doubles.rfc7677 import CHALLENGE, CLIENT_NONCE, FINAL, SIGNATURE
 
 
@@ -63,11 +74,11 @@ def test_nonces_differ() -> None:
         (b"r=rOprNGfwEbeRWgbNEkqO,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096", "another nonce"),
         (b"r=rOprNGfwEbeRWgbNEkqOx,s=***,i=4096", "no valid s="),
         (b"r=rOprNGfwEbeRWgbNEkqOx,i=4096", "no valid s="),
-        (b"r=rOprNGfwEbeRWgbNEkqOx,s=W22ZaJ0SNY7soEsUEjb6gQ==", "no number"),
-        (b"r=rOprNGfwEbeRWgbNEkqOx,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=x", "no number"),
+        (b"r=rOprNGfwEbeRWgbNEkqOx,s=W22ZaJ0SNY7soEsUEjb6gQ==", "not a number"),
+        (b"r=rOprNGfwEbeRWgbNEkqOx,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=x", "not a number"),
         (b"r=rOprNGfwEbeRWgbNEkqOx,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4095", "not within"),
         (b"r=rOprNGfwEbeRWgbNEkqOx,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=9999999", "not within"),
-        (b"r=rOprNGfwEbeRWgbNEkqOx,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=99999999999", "no number"),
+        (b"r=rOprNGfwEbeRWgbNEkqOx,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=99999999999", "not a number"),
         (b"garbage", "no valid message"),
         (b"\xff\xfe=1", "no valid message"),
         (b"", "no valid message"),
@@ -126,3 +137,68 @@ def test_each_connection_requests_a_token() -> None:
     assert [b"Bearer " + word in factory().first() for word in (b"one", b"two")] == [True, True]
     with pytest.raises(ValueError, match="OAUTHBEARER needs a provider of tokens"):
         Security("SASL_SSL", mechanism="OAUTHBEARER")
+
+
+class TwoSteps:
+    """A mechanism that sends two tokens and knows what the broker has to prove."""
+
+    name = "TWO-STEPS"
+
+    def __init__(self) -> None:
+        self.done = False
+
+    def first(self) -> bytes:
+        return b"first"
+
+    def step(self, challenge: bytes) -> bytes | None:
+        if challenge == b"challenge":
+            return b"second"
+        if challenge != b"proof":
+            raise AuthenticationError("the broker does not know the password")
+        self.done = True
+        return None
+
+
+@pytest.fixture
+def exchange() -> Authentication:
+    return Authentication("b:1", cast(SaslMechanism, TwoSteps()))
+
+
+def sasl_response(token: bytes, lifetime_ms: int = 0) -> SaslAuthenticateResponse:
+    return SaslAuthenticateResponse(auth_bytes=token, session_lifetime_ms=lifetime_ms)
+
+
+def test_the_whole_exchange(exchange: Authentication) -> None:
+    assert exchange.first() == SaslHandshakeRequest(mechanism="TWO-STEPS")
+    accepted = SaslHandshakeResponse(0, ["PLAIN", "TWO-STEPS"])
+    assert exchange.on_response(accepted) == SaslAuthenticateRequest(auth_bytes=b"first")
+    second = exchange.on_response(sasl_response(b"challenge", 1))
+    assert second == SaslAuthenticateRequest(auth_bytes=b"second")
+    assert exchange.session_lifetime_ms == 0, "only the last response counts"
+    assert exchange.on_response(sasl_response(b"proof", 60_000)) is None
+    assert exchange.session_lifetime_ms == 60_000
+
+
+@pytest.mark.parametrize(
+    ("response", "words"),
+    [
+        (SaslHandshakeResponse(ErrorCode.UNSUPPORTED_SASL_MECHANISM, ["A", "B"]), "A, B"),
+        (SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE, []), "none"),
+        (SaslAuthenticateResponse(ErrorCode.SASL_AUTHENTICATION_FAILED, "wrong"), "wrong"),
+        (
+            SaslAuthenticateResponse(ErrorCode.SASL_AUTHENTICATION_FAILED, None),
+            "SASL_AUTHENTICATION_FAILED",
+        ),
+        (sasl_response(b"forged"), "does not know the password"),
+    ],
+)
+def test_a_refusal_names_broker_and_reason(
+    exchange: Authentication,
+    response: SaslHandshakeResponse | SaslAuthenticateResponse,
+    words: str,
+) -> None:
+    with pytest.raises(AuthenticationError) as refused:
+        exchange.on_response(response)
+    assert words in str(refused.value)
+    assert "b:1" in str(refused.value)
+    assert refused.value.broker == "b:1"

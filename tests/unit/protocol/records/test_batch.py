@@ -10,9 +10,7 @@ from ottla.protocol.records.batch import (
     check_crc,
     decrement_sequence,
     increment_sequence,
-    iterate_batches,
     patch_base_offset,
-    patch_log_append_time,
     patch_max_timestamp,
     read_header,
     read_magic,
@@ -21,6 +19,7 @@ from ottla.protocol.records.batch import (
 from ottla.protocol.records.builder import build_batch
 from ottla.protocol.records.errors import CorruptRecordError
 from ottla.protocol.records.reader import read_records
+from tests.doubles.record_batches import iterate_batches
 
 RECORDS = [(1000 + index, b"k%d" % index, b"v" * index, None) for index in range(5)]
 BATCH = build_batch(RECORDS, producer_id=7, producer_epoch=2, base_sequence=40, transactional=True)
@@ -108,7 +107,7 @@ def test_base_offset_and_epoch_are_patched_without_touching_the_crc(kind: type[b
 
 def test_log_append_time_is_stamped_and_the_crc_redone() -> None:
     buffer = bytearray(b"ab" + BATCH + BATCH)
-    patch_log_append_time(buffer, 2, 5555)
+    patch_max_timestamp(buffer, 2, LOG_APPEND_TIME, 5555)
     header = read_header(buffer, 2)
     assert header.timestamp_type == LOG_APPEND_TIME
     assert header.max_timestamp == 5555
@@ -120,14 +119,14 @@ def test_log_append_time_is_stamped_and_the_crc_redone() -> None:
 
 def test_max_timestamp_can_go_back_to_create_time() -> None:
     buffer = bytearray(BATCH)
-    patch_log_append_time(buffer, 0, 5555)
+    patch_max_timestamp(buffer, 0, LOG_APPEND_TIME, 5555)
     patch_max_timestamp(buffer, 0, CREATE_TIME, 1004)
     assert buffer == BATCH
 
 
 def test_stamping_what_is_not_all_there_is_refused() -> None:
     with pytest.raises(CorruptRecordError):
-        patch_log_append_time(bytearray(BATCH[:-1]), 0, 1)
+        patch_max_timestamp(bytearray(BATCH[:-1]), 0, LOG_APPEND_TIME, 1)
 
 
 def test_iterating_skips_a_cut_off_batch() -> None:

@@ -5,10 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.protocol.records.batch import check_crc, read_header
-from ottla.protocol.records.builder import build_batch, encode_record, rebuild_batch, record_size
+from ottla.protocol.records.builder import build_batch, rebuild_batch
 from ottla.protocol.records.reader import read_batch, read_records
 from ottla.protocol.records.record import NewRecord
-from tests.doubles.record_strategies import as_rows, header_lists, new_records, payloads, timestamps
+from tests.doubles.record_strategies import as_rows, new_records
 
 
 @settings(max_examples=60, deadline=None)
@@ -22,19 +22,6 @@ def test_what_is_built_is_read_again(
     assert header.codec == codec
     assert header.max_timestamp == max(record[0] for record in records)
     assert list(read_records(batch)) == as_rows(records, base_offset)
-
-
-@given(st.integers(0, 1 << 31), timestamps, payloads, payloads, header_lists)
-def test_size_of_a_record_is_what_encoding_takes(
-    delta: int,
-    timestamp: int,
-    key: bytes | None,
-    value: bytes | None,
-    headers: list[tuple[str, bytes | None]],
-) -> None:
-    out = bytearray()
-    encode_record(out, delta, timestamp, key, value, headers)
-    assert record_size(delta, timestamp, key, value, headers) == len(out)
 
 
 def test_timestamps_further_apart_than_64_bits_wrap_as_in_java() -> None:

@@ -93,7 +93,11 @@ def test_damaged_records_are_refused_exactly_where_readers_fail() -> None:
     [
         (b"", 1, "cannot be in"),
         (bytes.fromhex("0c000000010100"), 2**31 - 1, "cannot be in"),
-        (bytes.fromhex("0d000000010100"), 1, "record 0 .* fit its length"),  # a negative length
+        (
+            bytes.fromhex("0d000000010100"),
+            1,
+            "record 0 .* add up to its length",
+        ),  # a negative length
         (bytes.fromhex("0c000001010100"), 1, "offset"),
         (bytes.fromhex("0c00000001010000"), 1, "1 bytes follow"),
         (bytes.fromhex("0c000000017e00"), 1, "beyond its end"),

@@ -7,7 +7,6 @@ from ottla.protocol.records.builder import build_batch
 from ottla.protocol.records.control import (
     ABORT,
     COMMIT,
-    LEADER_CHANGE,
     EndTransactionMarker,
     control_type,
     end_transaction_marker,
@@ -71,5 +70,5 @@ def test_what_is_no_marker_is_invalid(key: bytes | None, value: bytes | None) ->
 
 
 def test_types_that_are_not_known_can_be_distinguished() -> None:
-    assert control_type(b"\0\0\0\2") == LEADER_CHANGE
+    assert control_type(b"\0\0\0\2") == 2
     assert control_type(b"\0\0\x01\x00") == 256

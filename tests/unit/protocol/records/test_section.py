@@ -86,7 +86,7 @@ def test_cut_short_is_invalid(size: int) -> None:
 
 
 def test_bytes_behind_the_records_are_invalid() -> None:
-    with pytest.raises(InvalidRecordError, match="do not belong"):
+    with pytest.raises(InvalidRecordError, match="follow the last"):
         both(GOOD + b"\0" * 20, 0, len(GOOD) + 20, 2)
 
 

@@ -8,7 +8,7 @@ from ottla.protocol.client.errors import (
     BrokerConnectionError,
     UnsupportedApiError,
 )
-from ottla.protocol.errors import ErrorCode, error_name
+from ottla.protocol.errors import ErrorCode, KafkaError, error_name
 from pyspark_ottla import errors
 from pyspark_ottla.cluster.client_errors import refused, unreachable
 
@@ -29,10 +29,26 @@ def test_what_is_forbidden(code: int) -> None:
     assert error_name(code) in str(error)
 
 
+@pytest.mark.parametrize(
+    ("code", "condition"),
+    [
+        (ErrorCode.INVALID_TOPIC_EXCEPTION, errors.INVALID_TOPIC),
+        (ErrorCode.MESSAGE_TOO_LARGE, errors.RECORD_TOO_LARGE),
+        (ErrorCode.INVALID_TIMESTAMP, errors.TIMESTAMP_REFUSED),
+        (ErrorCode.GROUP_AUTHORIZATION_FAILED, errors.NOT_AUTHORIZED),
+        (ErrorCode.LEADER_NOT_AVAILABLE, errors.BROKER_UNAVAILABLE),
+    ],
+)
+def test_the_condition_is_that_of_the_code(code: int, condition: str) -> None:
+    assert refused("reading t", code).condition == condition
+    if code != ErrorCode.LEADER_NOT_AVAILABLE:
+        assert unreachable("reading t", "b:9092", KafkaError(code)).condition == condition
+
+
 def test_any_other_code_is_named() -> None:
-    error = refused("reading t", ErrorCode.KAFKA_STORAGE_ERROR)
+    error = refused("reading t", ErrorCode.UNKNOWN_SERVER_ERROR)
     assert errors.FETCH_FAILED in str(error)
-    assert "KAFKA_STORAGE_ERROR" in str(error)
+    assert "UNKNOWN_SERVER_ERROR" in str(error)
 
 
 @pytest.mark.parametrize(

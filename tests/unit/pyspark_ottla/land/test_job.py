@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 
 from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.land import job
-from pyspark_ottla.land.job import Landing, LandingError, check_table, progress_line
+from pyspark_ottla.land.job import Landing, check_table, progress_line
 from pyspark_ottla.land.plan import LandOptions
 
 
@@ -73,12 +73,43 @@ def test_batches_are_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def test_a_failure_stops_the_others() -> None:
-    other = FakeQuery(active=True)
-    failed = FakeQuery("x\npyspark_ottla.errors.ConnectorError: [DECODE_FAILED] No. Do this.\n at")
-    with pytest.raises(LandingError, match=r"^b: \[DECODE_FAILED\] No\. Do this\.$"):
-        landing(other, failed).run(["a", "b"])
-    assert not other.isActive
+FAILED = "x\npyspark_ottla.errors.ConnectorError: [DECODE_FAILED] No. Do this.\n at"
+
+
+def test_a_failure_leaves_the_others_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    running = landing(FakeQuery(FAILED), FakeQuery("", 3), FakeQuery("", 4))
+    running.run(["a", "b", "c"])
+    assert running.rows == 7
+    assert running.failed == {"a": "[DECODE_FAILED] No. Do this."}
+    assert "ottla: a: [DECODE_FAILED] No. Do this." in capsys.readouterr().err
+
+
+def test_a_topic_that_cannot_be_started_leaves_the_others_alone() -> None:
+    def start(topic: str) -> Any:
+        if topic == "a":
+            raise ConnectorError("UNKNOWN_TOPIC", "There is no topic a")
+        return FakeQuery("", 3)
+
+    for skips in ([], ["UNKNOWN_TOPIC"]):
+        running = Landing(start, skips=skips)
+        running.run(["a", "b"])
+        assert running.rows == 3
+        assert running.failed == ({} if skips else {"a": "[UNKNOWN_TOPIC] There is no topic a."})
+
+
+def test_a_job_without_an_end_starts_a_topic_again(capsys: pytest.CaptureFixture[str]) -> None:
+    now = [0.0]
+
+    def clock() -> float:
+        now[0] += 10
+        return now[0]
+
+    queries = iter([FakeQuery(FAILED), FakeQuery(FAILED), FakeQuery("", 1)])
+    running = Landing(lambda _: cast(Any, next(queries)), has_end=False, clock=clock)
+    running.run(["a"])
+    assert (running.rows, running.failed) == (1, {})
+    found = [line for line in capsys.readouterr().out.splitlines() if "again" in line]
+    assert found == ["a: starts again in 30 s", "a: starts again in 60 s"]
 
 
 def test_a_slow_start_of_spark_is_repeated(capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,8 +118,9 @@ def test_a_slow_start_of_spark_is_repeated(capsys: pytest.CaptureFixture[str]) -
     running.run(["a"])
     assert running.rows == 1
     assert capsys.readouterr().out.count("starting again") == 2
-    with pytest.raises(LandingError, match="failed to connect back"):
-        landing(*[slow] * 10).run(["a"])
+    never = landing(*[slow] * 10)
+    never.run(["a"])
+    assert "failed to connect back" in never.failed["a"]
 
 
 def test_progress_without_counts() -> None:
@@ -218,16 +250,22 @@ def test_an_error_of_java_is_one_sentence(
 ) -> None:
     """As for --to s3a://... without the jars of S3."""
 
-    def fails(*_: object) -> int:
-        raise JavaError("java.lang.RuntimeException: Class S3AFileSystem not found\n\tat org.x")
+    def start(_: object, __: object, topic: str) -> Any:
+        if topic == "t":
+            raise JavaError("java.lang.RuntimeException: Class S3AFileSystem not found\n\tat org.x")
+        return FakeQuery("", 5)
 
     monkeypatch.setattr(SparkSession, "builder", MagicMock())
-    monkeypatch.setattr(job, "land", fails)
+    monkeypatch.setattr(job, "start_query", start)
     options = tmp_path / "options.json"
-    options.write_text(json.dumps({"topics": ["t"], "to": "s3a://lake/tables"}))
-    assert job.main([str(options)]) == 1
-    wanted = "ottla: java.lang.RuntimeException: Class S3AFileSystem not found\n"
-    assert capsys.readouterr().err == wanted
+    wanted = "ottla: t: java.lang.RuntimeException: Class S3AFileSystem not found\n"
+    for topics, code in ((["t"], 1), (["t", "u"], 3), (["u"], 0)):
+        given = {"topics": topics, "to": "s3a://lake/tables", "available_now": True}
+        options.write_text(json.dumps(given))
+        assert job.main([str(options)]) == code
+        text = capsys.readouterr().err
+        if code:
+            assert text == f"{wanted}ottla: 1 of {len(topics)} topics failed: t\n"
 
 
 def test_options_of_another_version_are_one_sentence(

@@ -36,6 +36,7 @@ def test_the_options_of_the_source() -> None:
         "maxBytesPerTrigger": str(1 << 30),
         "value.format": "avro",
         "mode": "permissive",
+        "onDecodeError": "null",
     }
     older = options(source=source).source_options("orders", has_limits=False)
     assert older == {"subscribe": "orders"} | source

@@ -74,10 +74,10 @@ def test_defaults_and_what_spark_adds() -> None:
             "Set delivery to exactly-once; the connector names its transactions.",
         ),
         (
-            {"subscribe": "t"},
-            "[UNKNOWN_OPTION] There is no option 'subscribe' for the ottla sink. The options are "
+            {"subscribed": "t"},
+            "[UNKNOWN_OPTION] There is no option 'subscribed' for the ottla sink. The options are "
             "topic, delivery, writeId, batchId, failOnDataLoss, transactionalIdPrefix, "
-            "includeHeaders and kafka.*.",
+            "includeHeaders, writeTimestamp and kafka.*.",
         ),
     ],
 )

@@ -87,17 +87,49 @@ def test_a_start_before_the_log_is_a_loss(cluster: FakeCluster) -> None:
     assert ranges(cluster, start, action="ignore")[1] == OffsetRange(B, 5, 20)
 
 
-@pytest.mark.parametrize("kind", ["offsets", "committed"])
-def test_a_start_beyond_the_log_is_a_loss(cluster: FakeCluster, kind: str) -> None:
+def test_a_committed_start_beyond_the_log_is_a_loss(cluster: FakeCluster) -> None:
     """The topic was created again, for instance: nothing would be read, without a word."""
-    cluster.groups["group"] = given = {A: 11, B: 20}
-    start = Position(kind, "startingOffsets", given if kind == "offsets" else {})
+    cluster.groups["group"] = {A: 11, B: 20}
+    start = Position("committed", "startingOffsets")
     with pytest.raises(ConnectorError, match="t-0 was to be read from offset 11, but ends at 10"):
         ranges(cluster, start)
     assert ranges(cluster, start, action="warn") == [
         OffsetRange(A, 10, 10),
         OffsetRange(B, 20, 20),
     ]
+
+
+@pytest.mark.parametrize("action", ["fail", "warn"])
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        (Position("offsets", "startingOffsets", {A: 11, B: 0}), None),
+        (
+            Position("offsets", "startingOffsets", {A: 8, B: 5}),
+            Position("timestamp", "endingTimestamp", timestamp=3),
+        ),
+        (
+            Position("timestamp", "startingTimestamp", timestamp=8),
+            Position("timestamp", "endingTimestamp", timestamp=3),
+        ),
+        (
+            Position("committed", "startingOffsets"),
+            Position("offsets", "endingOffsets", {A: 5, B: 20}),
+        ),
+        (None, Position("offsets", "endingOffsets", {A: 10, B: 4})),
+    ],
+)
+def test_a_start_behind_the_end_is_an_error(
+    cluster: FakeCluster, start: Position | None, end: Position | None, action: str
+) -> None:
+    cluster.groups["group"] = {A: 8, B: 20}
+    cluster.by_timestamp = {(A, 8): 8, (A, 3): 3, (B, 8): 15, (B, 3): 6}
+    with pytest.raises(
+        ConnectorError,
+        match=r"RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET\] t-\d would be read from offset "
+        r"\d+ \(starting\w+\) to offset \d+ \(ending\w+\). Check in this order: 1\.",
+    ):
+        ranges(cluster, start, end, action=action)
 
 
 def test_a_start_behind_an_open_transaction_is_no_loss(cluster: FakeCluster) -> None:

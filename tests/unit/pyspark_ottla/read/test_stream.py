@@ -124,6 +124,21 @@ def test_a_limit_in_bytes_holds_if_retention_deleted_the_records_at_the_position
     assert end.offsets == {A: 30, B: 50}
 
 
+def test_a_limit_in_bytes_holds_where_records_grow(cluster: FakeCluster) -> None:
+    """Ten bytes each up to offset 50, then a hundred times as many."""
+
+    def size(tp: TopicPartition, offset: int) -> float:
+        return 10.0 if tp == B or offset < 50 else 1000.0
+
+    cluster.bytes_per_offset = size  # type: ignore[method-assign]
+    end = tracker(cluster).next_end(StreamOffset({A: 0, B: 50}), Limit(bytes=2000))
+    read = sum(size(A, offset) for offset in range(end.offsets[A]))
+    assert 500 <= read <= 2000
+    # Where they do not grow, nothing changes.
+    end = tracker(cluster).next_end(StreamOffset({A: 60, B: 50}), Limit(bytes=20_000))
+    assert end.offsets == {A: 80, B: 50}
+
+
 def test_few_records_wait_until_the_delay_is_over(cluster: FakeCluster) -> None:
     clock = Clock()
     run = tracker(cluster, clock, minOffsetsPerTrigger="20", maxTriggerDelay="10s")
@@ -159,7 +174,7 @@ def test_a_new_partition_that_lost_its_beginning_is_a_loss(cluster: FakeCluster)
     assert lenient.ranges(start, end) == [OffsetRange(C, 3, 7)]
 
 
-def test_a_vanished_partition_keeps_its_place_until_a_batch_is_planned(
+def test_a_vanished_partition_is_reported_before_it_is_in_the_journal(
     cluster: FakeCluster,
 ) -> None:
     cluster.grow("other", 0, 5)
@@ -168,10 +183,14 @@ def test_a_vanished_partition_keeps_its_place_until_a_batch_is_planned(
     start = StreamOffset({A: 90, B: 50, TopicPartition("other", 0): 2})
     cluster.drop("t")
     end = run.next_end(start, EVERYTHING)
-    assert end.offsets == {A: 90, B: 50, TopicPartition("other", 0): 5}
+    assert end.offsets == {TopicPartition("other", 0): 5}
     assert run.ranges(start, end) == [OffsetRange(TopicPartition("other", 0), 2, 5)]
-    with pytest.raises(ConnectorError, match="not there any more: t-0, t-1"):
-        tracker(cluster, **(given | {"failOnDataLoss": "true"})).ranges(start, end)
+    strict = given | {"failOnDataLoss": "true"}
+    for planned in (end, start):
+        with pytest.raises(ConnectorError, match="not there any more: t-0, t-1; read were t-0 up"):
+            tracker(cluster, **strict).ranges(start, planned)
+    with pytest.raises(ConnectorError, match="not there any more: t-0, t-1; read were t-0 up"):
+        tracker(cluster, **strict).next_end(start, EVERYTHING)
 
 
 def test_a_vanished_partition_is_forgotten_after_its_loss_was_reported(
@@ -187,11 +206,14 @@ def test_a_vanished_partition_is_forgotten_after_its_loss_was_reported(
     cluster.drop("t")
     del cluster.ids["t"]
     run.ranges(end, end)
-    assert run.next_end(end, EVERYTHING) == end, "no batch for this alone"
+    # A batch for this alone, so that one lax run is enough.
+    cleared = run.next_end(end, EVERYTHING)
+    assert cleared == StreamOffset({other: 5}, topic_ids={"other": "y"})
+    assert run.ranges(end, cleared) == []
+    assert run.next_end(cleared, EVERYTHING) == cleared
     cluster.latest[other] = 9
-    later = run.next_end(end, EVERYTHING)
-    assert later == StreamOffset({other: 9}, topic_ids={"other": "y"})
-    assert run.ranges(end, later) == [OffsetRange(other, 5, 9, "y")]
+    later = run.next_end(cleared, EVERYTHING)
+    assert run.ranges(cleared, later) == [OffsetRange(other, 5, 9, "y")]
     assert caplog.text.count("not there any more") == 1
     cluster.latest[other] = 12
     strict = tracker(cluster, subscribePattern=".*")
@@ -221,11 +243,62 @@ def test_a_named_topic_that_vanished_is_a_loss_at_once(cluster: FakeCluster) -> 
     cluster.grow("other", 0, 5)
     start = StreamOffset({A: 90, TopicPartition("other", 0): 2})
     cluster.drop("t")
-    with pytest.raises(ConnectorError, match="There is no topic t"):
+    with pytest.raises(ConnectorError, match=r"PARTITIONS_DELETED.*t-0; read were t-0 up to"):
         tracker(cluster, subscribe="t,other").next_end(start, EVERYTHING)
     lenient = tracker(cluster, subscribe="t,other", failOnDataLoss="false")
     end = lenient.next_end(start, EVERYTHING)
-    assert end.offsets == {A: 90, TopicPartition("other", 0): 5}
+    assert end.offsets == {TopicPartition("other", 0): 5}
+
+
+def test_a_named_topic_that_was_never_there_is_named(cluster: FakeCluster) -> None:
+    start = StreamOffset({A: 90, B: 50})
+    with pytest.raises(ConnectorError, match=r"UNKNOWN_TOPIC.*There is no topic other"):
+        tracker(cluster, subscribe="t,other").next_end(start, EVERYTHING)
+
+
+@pytest.mark.parametrize("way", ["there", "deleted", "created again", "not allowed"])
+def test_a_topic_that_is_not_subscribed_to_any_more_leaves(cluster: FakeCluster, way: str) -> None:
+    other = TopicPartition("other", 0)
+    cluster.grow("other", 0, 5)
+    if way == "deleted":
+        cluster.drop("other")
+    elif way == "created again":
+        cluster.latest[other] = 1
+    elif way == "not allowed":
+        cluster.forbidden.add("other")
+    run = tracker(cluster)
+    start = StreamOffset({A: 90, B: 50, other: 5})
+    end = run.next_end(start, EVERYTHING)
+    assert end.offsets == {A: 100, B: 50}
+    assert run.ranges(start, end) == [OffsetRange(A, 90, 100)]
+    assert tracker(cluster).ranges(start, end) == [OffsetRange(A, 90, 100)]
+    assert run.next_end(start._replace(offsets={A: 100, B: 50, other: 5}), EVERYTHING).offsets == {
+        A: 100,
+        B: 50,
+        other: 5,
+    }, "no batch for this alone"
+
+
+def test_the_rest_of_a_topic_that_is_not_subscribed_to_any_more(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its position stays, so that it continues there if it is subscribed to again; a batch that was
+    planned before is read."""
+    other = TopicPartition("other", 0)
+    cluster.grow("other", 0, 9)
+    start = StreamOffset({A: 90, B: 50, other: 5})
+    end = tracker(cluster).next_end(start, EVERYTHING)
+    assert end.offsets == {A: 100, B: 50, other: 5}
+    assert (
+        "not subscribed to any more are not read; read were other-0 up to offset 5" in caplog.text
+    )
+    cluster.forbidden.add("other")
+    assert tracker(cluster).ranges(start, end) == [OffsetRange(A, 90, 100)]
+    cluster.forbidden.clear()
+    planned = StreamOffset({A: 100, B: 50, other: 7})
+    assert OffsetRange(other, 5, 7) in tracker(cluster).ranges(start, planned)
+    lax = tracker(cluster, failOnDataLoss="false")
+    assert lax.next_end(start, EVERYTHING).offsets == {A: 100, B: 50}
 
 
 def test_an_end_that_went_back_is_a_loss(cluster: FakeCluster) -> None:
@@ -385,7 +458,8 @@ def test_available_now_notices_a_topic_that_went_away(cluster: FakeCluster) -> N
             with pytest.raises(ConnectorError, match="PARTITIONS_DELETED"):
                 run.next_end(position, EVERYTHING)
         else:
-            assert run.next_end(position, EVERYTHING) == position
+            end = run.next_end(position, EVERYTHING)
+            assert end.offsets == {TopicPartition("u", 0): 5}
 
 
 def test_the_group_gets_what_is_done(cluster: FakeCluster) -> None:

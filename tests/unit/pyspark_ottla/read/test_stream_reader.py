@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any, cast
 
 import pytest
 from pyspark.sql.streaming.datasource import (
@@ -13,6 +14,7 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
 )
 
+from pyspark_ottla import errors
 from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.options.options import SourceOptions, parse_source_options
 from pyspark_ottla.read.admission import AdmissionStreamReader
@@ -140,3 +142,51 @@ def test_limits_need_a_newer_spark(option: str) -> None:
     chosen = options(**{option: "5"})
     with pytest.raises(ConnectorError, match=f"option {option} needs Spark 4.2 or newer"):
         UnlimitedStreamReader(chosen, row_schema(chosen))
+
+
+class Outage:
+    """A cluster for so many seconds away, each look-up failing after its time."""
+
+    def __init__(self, cluster: FakeCluster, failures: int, condition: str) -> None:
+        self.is_expected = False
+        self._left = failures
+        self._condition = condition
+        original = cluster.offsets_at
+
+        def offsets_at(wanted: Any) -> Any:
+            if self._left:
+                self._left -= 1
+                raise ConnectorError(self._condition, "Nobody answers")
+            return original(wanted)
+
+        cluster.offsets_at = offsets_at  # type: ignore[method-assign]
+
+    def expect_brokers(self) -> None:
+        self.is_expected = True
+
+
+def test_a_query_outlives_an_outage_of_as_many_look_ups(cluster: FakeCluster) -> None:
+    for retries, survives in ((3, True), (2, False)):
+        given = {"fetchOffset.numRetries": str(retries), "fetchOffset.retryIntervalMs": "0"}
+        reader = admission(cluster, **given)
+        reader._cluster = cast(Any, Outage(cluster, 3, errors.BROKER_UNAVAILABLE))
+        start = {"t": {"0": 90}}  # of a checkpoint: the brokers were there
+        if survives:
+            assert reader.latestOffset(start, ReadAllAvailable()) == {"t": {"0": 100}}
+        else:
+            with pytest.raises(ConnectorError, match="Nobody answers"):
+                reader.latestOffset(start, ReadAllAvailable())
+
+
+def test_a_new_query_fails_at_once_if_its_brokers_were_never_there(cluster: FakeCluster) -> None:
+    reader = admission(cluster)
+    reader._cluster = cast(Any, Outage(cluster, 1, errors.BROKER_UNAVAILABLE))
+    with pytest.raises(ConnectorError, match="Nobody answers"):
+        reader.initialOffset()
+
+
+def test_other_errors_are_not_repeated(cluster: FakeCluster) -> None:
+    reader = admission(cluster)
+    reader._cluster = cast(Any, Outage(cluster, 1, errors.NOT_AUTHORIZED))
+    with pytest.raises(ConnectorError, match="NOT_AUTHORIZED"):
+        reader.latestOffset({"t": {"0": 90}}, ReadAllAvailable())

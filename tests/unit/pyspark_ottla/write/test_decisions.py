@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import random
+import zlib
 
 import pytest
 
@@ -10,6 +13,7 @@ from pyspark_ottla.write.decisions import (
     CHUNK_CHARACTERS_MAX,
     Decision,
     Prepared,
+    Target,
     Write,
     belongs_to,
     chunk_groups,
@@ -34,6 +38,9 @@ def decision(tasks: int, first: int = 4000) -> Decision:
             Prepared(transactional_id(NAME, HOSTS[n % 2], n // 2), first + n, n % 5)
             for n in range(tasks)
         ),
+        Target("cluster-of-these-tests", "orders", "x" * 22),
+        "0123456789abcdef",
+        "a-query",
     )
 
 
@@ -50,6 +57,29 @@ def test_a_decision_comes_back(tasks: int) -> None:
     assert found is not None
     assert found._replace(transactions=()) == wanted._replace(transactions=())
     assert sorted(found.transactions) == sorted(wanted.transactions)
+
+
+def test_a_decision_of_an_earlier_version_is_read() -> None:
+    body = json.dumps([RUN, 5, {HOSTS[0]: [[0], [7], [1]]}])
+    text = base64.b85encode(zlib.compress(body.encode())).decode()
+    chunk = parse_chunk(f"1:{JOB}:0/1:{text}")
+    assert chunk is not None
+    prepared = Prepared(transactional_id(NAME, HOSTS[0], 0), 7, 1)
+    assert decode_decision(NAME, 7, [chunk]) == Decision(7, JOB, RUN, 5, (prepared,))
+
+
+@pytest.mark.parametrize(
+    ("other", "differs"),
+    [
+        (Target("c", "t", "1"), False),
+        (Target("", "t", ""), False),  # brokers that tell no ids
+        (Target("c", "t", "2"), True),
+        (Target("d", "t", "1"), True),
+        (Target("c", "u", "1"), True),
+    ],
+)
+def test_which_targets_are_others(other: Target, differs: bool) -> None:
+    assert Target("c", "t", "1").is_other_than(other) is differs
 
 
 def test_a_decision_about_two_hundred_tasks_fits_into_one_group() -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import zlib
+
 import pytest
 
 from ottla.protocol.client.cluster import Address
@@ -21,7 +25,7 @@ from ottla.protocol.topics import TopicPartition
 from pyspark_ottla.cluster.cluster import KafkaCluster
 from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.options.client_options import parse_client_options
-from pyspark_ottla.write.decisions import Decision, Prepared, chunk_groups, encode_decision
+from pyspark_ottla.write.decisions import Decision, Prepared, Target, chunk_groups, encode_decision
 from pyspark_ottla.write.transactions import FencedError, Transactions
 from tests.doubles.scripted_coordinator import TIMEOUT_MS, ScriptedCoordinator
 
@@ -70,7 +74,7 @@ def test_the_course_of_a_task(coordinator: ScriptedCoordinator) -> None:
 def test_a_decision_is_stored_and_read(coordinator: ScriptedCoordinator, tasks: int) -> None:
     wire = transactions(coordinator)
     rows = tuple(Prepared(f"{NAME}-0123456789ab-{n}", n * n, n % 7) for n in range(tasks))
-    wanted = Decision(4, "ab" * 16, "run", tasks, rows)
+    wanted = Decision(4, "ab" * 16, "run", tasks, rows, Target("cluster", "t", "id"))
     texts = encode_decision(NAME, wanted)
     stored = dict(zip(chunk_groups(NAME, len(texts)), texts, strict=True))
     producer = wire.begin(f"{NAME}-driver")
@@ -82,6 +86,16 @@ def test_a_decision_is_stored_and_read(coordinator: ScriptedCoordinator, tasks: 
         del coordinator.groups[f"{NAME}.1"]
         with pytest.raises(ConnectorError, match="do not hold a whole decision"):
             wire.decision(NAME, is_fenced=True)
+
+
+def test_a_decision_of_an_earlier_version_is_about_the_topic_of_its_offset(
+    coordinator: ScriptedCoordinator,
+) -> None:
+    body = zlib.compress(json.dumps(["run", 5, {}]).encode())
+    coordinator.groups[NAME] = (5, f"1:{'ab' * 16}:0/1:{base64.b85encode(body).decode()}")
+    found = transactions(coordinator).decision(NAME, is_fenced=True)
+    assert found is not None
+    assert found.target == Target("", "t", "")
 
 
 @pytest.mark.parametrize("text", [None, "", "{}", "[1,2,3]"])

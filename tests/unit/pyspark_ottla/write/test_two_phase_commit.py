@@ -18,14 +18,16 @@ from pyspark_ottla.cluster.cluster import KafkaCluster
 from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.options.sink_options import parse_sink_options
 from pyspark_ottla.write import two_phase_commit
-from pyspark_ottla.write.decisions import Decision, Prepared, Write, transactional_id
+from pyspark_ottla.write.decisions import Decision, Prepared, Target, Write, transactional_id
+from pyspark_ottla.write.repeated_writes import write_again
 from pyspark_ottla.write.transactions import FencedError, Transactions
-from pyspark_ottla.write.two_phase_commit import BatchCommit, write_again
+from pyspark_ottla.write.two_phase_commit import BatchCommit
 from tests.doubles.scripted_coordinator import TIMEOUT_MS, ScriptedCoordinator
 
 NAME, HOST = "pyspark-ottla-q", "0123456789ab"
 WRITE = Write(NAME, 3, "a" * 32, "run-1")
 PLACE = TopicPartition("t", 0)
+TARGET = Target("cluster", "t", "id-of-t")
 
 
 @pytest.fixture
@@ -35,7 +37,13 @@ def coordinator() -> Iterator[ScriptedCoordinator]:
     two_phase_commit._known.clear()
 
 
-def batch(coordinator: ScriptedCoordinator, write: Write = WRITE, **given: str) -> BatchCommit:
+def batch(
+    coordinator: ScriptedCoordinator,
+    write: Write = WRITE,
+    target: Target = TARGET,
+    plan: str = "",
+    **given: str,
+) -> BatchCommit:
     options = parse_sink_options(
         {
             "kafka.bootstrap.servers": "b:1",
@@ -45,7 +53,8 @@ def batch(coordinator: ScriptedCoordinator, write: Write = WRITE, **given: str) 
             **given,
         }
     )
-    return BatchCommit(options, KafkaCluster(coordinator.as_client, options.client), write)
+    cluster = KafkaCluster(coordinator.as_client, options.client)
+    return BatchCommit(options, cluster, write, target, plan)
 
 
 def prepared(coordinator: ScriptedCoordinator, *slots: int) -> list[Prepared]:
@@ -97,14 +106,66 @@ def test_a_repeated_batch_completes_the_decision_and_drops_its_rows(
     first = prepared(coordinator, 0, 1)
     coordinator.codes[EndTxnRequest] = [0, 0, ErrorCode.UNKNOWN_SERVER_ERROR]
     with pytest.raises(ConnectorError, match="UNKNOWN_SERVER_ERROR"):
-        batch(coordinator).commit(first, 20)
+        batch(coordinator, plan="journal").commit(first, 20)
     assert states(coordinator) == {0: "CompleteCommit", 1: "Ongoing"}
     again = prepared(coordinator, 2)
     with caplog.at_level(logging.WARNING):
         other = WRITE._replace(job="b" * 32, run="run-2")
-        assert not batch(coordinator, other).commit(again, 19)
+        assert not batch(coordinator, other, plan="journal").commit(again, 19)
     assert states(coordinator) == {0: "CompleteCommit", 1: "CompleteCommit", 2: "CompleteAbort"}
     assert "with 20 rows; the 19 rows of this execution are dropped" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("target", "text"),
+    [
+        (Target("cluster", "u", "id-of-u"), "went to the topic t, not to u"),
+        (Target("other", "t", "id-of-t"), "of the cluster cluster, not of other"),
+        (Target("cluster", "t", "new"), r"earlier topic t \(id id-of-t\), .* since \(id new\)"),
+    ],
+)
+@pytest.mark.parametrize("number", [3, 4])
+def test_a_decision_about_another_topic_is_refused(
+    coordinator: ScriptedCoordinator, target: Target, text: str, number: int
+) -> None:
+    batch(coordinator).commit(prepared(coordinator, 0), 20)
+    prepared(coordinator, 1)  # of the other query, which is writing
+    two_phase_commit._known.clear()
+    other = batch(coordinator, Write(NAME, number, "b" * 32, "run-2"), target)
+    some = prepared(coordinator, 2)
+    with pytest.raises(ConnectorError, match=rf"WRITE_ID_NEEDED.*{text}.*option writeId"):
+        other.commit(some, 20)
+    other.abort(some)
+    assert states(coordinator) == {0: "CompleteCommit", 1: "Ongoing", 2: "CompleteAbort"}
+
+
+@pytest.mark.parametrize(
+    ("plan", "rows", "text"),
+    [
+        ("planned anew", 20, "a batch that was planned at another time"),
+        ("", 21, "a batch with 20 rows, and this one has 21"),
+    ],
+)
+def test_a_batch_of_a_restored_checkpoint_is_not_dropped(
+    coordinator: ScriptedCoordinator, plan: str, rows: int, text: str
+) -> None:
+    batch(coordinator, plan="journal").commit(prepared(coordinator, 0), 20)
+    two_phase_commit._known.clear()
+    again = WRITE._replace(job="b" * 32, run="run-2")
+    with pytest.raises(ConnectorError, match=rf"BATCH_NUMBERS_RESTARTED.*{text}.*writeId"):
+        batch(coordinator, again, plan=plan).commit([], rows)
+    lax = batch(coordinator, again, plan=plan, failOnDataLoss="false")
+    assert not lax.commit([], rows)
+
+
+def test_a_batch_of_another_query_with_the_same_write_id_is_not_dropped(
+    coordinator: ScriptedCoordinator,
+) -> None:
+    batch(coordinator, WRITE._replace(query="q1")).commit(prepared(coordinator, 0), 20)
+    two_phase_commit._known.clear()
+    other = WRITE._replace(job="b" * 32, run="run-2", query="q2")
+    with pytest.raises(ConnectorError, match=r"WRITE_ID_NEEDED.*by the query q1, and this is.*q2"):
+        batch(coordinator, other).commit([], 20)
 
 
 def test_an_earlier_decision_is_completed_before_the_next_one(

@@ -54,6 +54,26 @@ def test_a_partition_that_cannot_be_is_refused(wrong: int) -> None:
         write([0, wrong])
 
 
+@pytest.mark.parametrize("name", ["", "bad topic!", "..", "a" * 250])
+def test_a_topic_that_cannot_be_is_refused(name: str) -> None:
+    options = parse_sink_options({"kafka.bootstrap.servers": "b:1"})
+    writer = TaskWriter(options, cast(TaskProducer, Sections()), lambda _: 3)
+    values = pa.array([b"x", b"y"], pa.binary())
+    rows = pa.RecordBatch.from_arrays([values, pa.array(["t", name])], names=["value", "topic"])
+    with pytest.raises(ConnectorError, match=r"INVALID_TOPIC.*The topic of row 1 of this task is"):
+        writer.write(rows)
+
+
+def test_a_header_without_a_key_is_refused() -> None:
+    options = parse_sink_options({"kafka.bootstrap.servers": "b:1", "topic": "t"})
+    writer = TaskWriter(options, cast(TaskProducer, Sections()), lambda _: 3)
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    headers = pa.array([None, [{"key": "a", "value": None}], [{"key": None, "value": b"x"}]], kind)
+    rows = pa.RecordBatch.from_arrays([pa.array([b"x"] * 3), headers], names=["value", "headers"])
+    with pytest.raises(ConnectorError, match="header of row 2 of this task has no key"):
+        writer.write(rows)
+
+
 def write_nothing(
     options: SinkOptions, topics: object, producer: Any, batches: Iterator[Any]
 ) -> TaskResult:
@@ -77,5 +97,6 @@ def test_a_query_continues_after_a_change_of_its_bootstrap_servers(
         write = Write("pyspark-ottla-q", number, str(number) * 32, str(number))
         result = writing._write_prepared(options, cluster, cluster, iter(()), write)
         assert result.prepared is not None
-        assert BatchCommit(options, cluster, write).commit([result.prepared], 1)
+        assert result.target is not None
+        assert BatchCommit(options, cluster, write, result.target).commit([result.prepared], 1)
     two_phase_commit._known.clear()

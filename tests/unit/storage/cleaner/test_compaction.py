@@ -44,7 +44,7 @@ def newest(log: Log) -> dict[bytes | None, bytes | None]:
 
 
 def compaction_of(log: Log, memory: int = 1 << 20, **options: object) -> Compaction:
-    values = {"first_dirty_offset": 0, "uncleanable_offset": log.active_segment.base_offset}
+    values = {"first_dirty_offset": 0, "uncleanable_offset": log.local.active.base_offset}
     return Compaction(log, **{**values, **options}, memory_bytes=memory, now_ms=NOW_MS)  # type: ignore[arg-type]  # as given
 
 
@@ -62,7 +62,7 @@ def test_the_newest_record_of_each_key_stays() -> None:
     assert newest(log) == before
     assert log.log_end_offset == end
     assert all(offsets[record.offset] == record for record in records_in(log))
-    closed = [r.key for r in records_in(log) if r.offset < log.active_segment.base_offset]
+    closed = [r.key for r in records_in(log) if r.offset < log.local.active.base_offset]
     assert len(closed) == len(set(closed)) == 7
     assert fetched(log, max_bytes=100) == records_in(log)
     assert compaction.stats.bytes_written < compaction.stats.bytes_read
@@ -113,7 +113,7 @@ def test_files_are_synced_before_they_are_put_in_place() -> None:
     fs = MemoryFileSystem()
     _, log = started(fs)
     fill(log)
-    log.flush()
+    log.flusher.flush()
     before = newest(log)
     compaction = compaction_of(log)
     compaction.run()
@@ -184,7 +184,7 @@ def test_no_space_for_the_last_name_is_no_failure_of_the_disk(step: int, truncat
     manager, log = started(fs)
     cleaner = Cleaner(manager.logs)
     fill(log, 90, keys=40)
-    log.flush()
+    log.flusher.flush()
     before = newest(log)
     compaction = next_compaction(cleaner, NOW_MS)
     assert compaction is not None
@@ -200,7 +200,7 @@ def test_no_space_for_the_last_name_is_no_failure_of_the_disk(step: int, truncat
     assert not [path for path in fs.paths() if path.endswith(".cleaned")]
     assert next_compaction(cleaner, NOW_MS) is None  # its files would look like the other's
     if truncated:
-        log.truncate_to(2)
+        log.truncator.truncate_to(2)
         before = newest(log)
         append(log, [(NOW_MS, b"key-0", b"last", [])])
         before[b"key-0"] = b"last"
@@ -232,13 +232,13 @@ def test_a_log_is_not_compacted_again_before_the_new_names_are_synced(fails: boo
     manager, log = started(fs)
     cleaner = Cleaner(manager.logs)
     fill(log)
-    log.flush()
+    log.flusher.flush()
     compaction = next_compaction(cleaner, NOW_MS)
     assert compaction is not None
     compaction.run()
     assert cleaner.finish(compaction, NOW_MS)
     fill(log)
-    log.flush()
+    log.flusher.flush()
     assert next_compaction(cleaner, NOW_MS) is None
     if fails:
         fs.fail("sync_directory", errno.EMFILE, times=2)
@@ -314,7 +314,7 @@ def test_a_truncation_in_between_makes_it_worthless() -> None:
     fill(log)
     compaction = compaction_of(log)
     compaction.run()
-    log.truncate_to(50)
+    log.truncator.truncate_to(50)
     before = records_in(log)
     assert not compaction.commit(NOW_MS)
     assert records_in(log) == before
@@ -326,8 +326,8 @@ def test_retention_in_between_leaves_out_what_is_gone() -> None:
     fill(log)
     compaction = compaction_of(log)
     compaction.run()
-    log.delete_records_before(log.segments.base_offsets[2])
-    run_at_once(log.delete_old_segments(NOW_MS))
+    log.truncator.delete_records_before(log.segments.base_offsets[2])
+    run_at_once(log.retention.delete_old_segments(NOW_MS))
     before = newest(log)
     assert compaction.commit(NOW_MS)
     assert newest(log) == before
@@ -359,7 +359,7 @@ def test_cancelling() -> None:
 def test_too_many_keys_are_compacted_in_several_runs() -> None:
     manager, log = started(MemoryFileSystem(), segment_bytes=2000)
     fill(log, 200, keys=60)
-    log.flush()
+    log.flusher.flush()
     before = newest(log)
     cleaner = Cleaner(manager.logs, memory_bytes=20 * BYTES_PER_KEY)
     ends = []
@@ -372,7 +372,7 @@ def test_too_many_keys_are_compacted_in_several_runs() -> None:
         assert newest(log) == before
     assert len(ends) > 2
     assert ends == sorted(set(ends))
-    assert ends[-1] == log.active_segment.base_offset
+    assert ends[-1] == log.local.active.base_offset
 
 
 def test_the_throttle_gets_every_byte() -> None:
@@ -396,4 +396,4 @@ def test_snapshots_of_segments_that_are_gone_go_too() -> None:
     compaction.run()
     compaction.commit(NOW_MS)
     assert set(log.producer_state.snapshots) <= set(log.segments.base_offsets)
-    assert log.active_segment.base_offset in log.producer_state.snapshots
+    assert log.local.active.base_offset in log.producer_state.snapshots

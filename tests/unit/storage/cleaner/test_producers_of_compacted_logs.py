@@ -54,7 +54,7 @@ def compact(cleaner: Cleaner, log: Log, days: int) -> None:
         compaction.sync()
         record(log, b"c%d" % day)
         log.roll(NOW_MS)
-        log.flush(NOW_MS)
+        log.flusher.flush(NOW_MS)
 
 
 def begun(cleaner: Cleaner, day: int) -> Compaction:
@@ -82,7 +82,7 @@ def over_two_segments(log: Log, *, committed: bool = True) -> None:
     log.roll(NOW_MS)
     transactional(log, 1, b"x")
     end_transaction(log, 7, committed=True)
-    log.flush(NOW_MS)
+    log.flusher.flush(NOW_MS)
 
 
 @pytest.mark.parametrize("committed", [True, False])
@@ -91,7 +91,7 @@ def test_a_transaction_has_ended_after_a_truncation(committed: bool) -> None:
     over_two_segments(log, committed=committed)
     compact(Cleaner(manager.logs), log, 5)
     assert 2 in log.segments.base_offsets
-    log.truncate_to(3)
+    log.truncator.truncate_to(3)
     nothing_is_open(log)
 
 
@@ -109,9 +109,9 @@ def test_a_transaction_has_ended_although_a_snapshot_inside_a_segment_has_it_ope
     transactional(log, 1, b"x")
     end_transaction(log, 7, committed=True)
     log.roll(NOW_MS)
-    log.flush(NOW_MS)
+    log.flusher.flush(NOW_MS)
     compact(Cleaner(manager.logs), log, 5)
-    log.truncate_to(3)
+    log.truncator.truncate_to(3)
     nothing_is_open(log)
 
 
@@ -124,9 +124,9 @@ def test_a_transaction_has_ended_in_a_log_that_was_moved(committed: bool) -> Non
     record(log, b"other")
     log.roll(NOW_MS)
     record(log, b"last")
-    log.flush(NOW_MS)
-    log.delete_records_before(1)
-    assert run_at_once(log.delete_old_segments(NOW_MS)) == 1
+    log.flusher.flush(NOW_MS)
+    log.truncator.delete_records_before(1)
+    assert run_at_once(log.retention.delete_old_segments(NOW_MS)) == 1
     compact(Cleaner(manager.logs), log, 3)
     nothing_is_open(log)
     there = next(each for each in DIRECTORIES if each != log.log_directory.path)
@@ -151,7 +151,7 @@ def test_a_transaction_has_ended_after_a_restart(clean: bool) -> None:
             fs.overwrite(path, b"damaged")
     _, log = started(fs)
     nothing_is_open(log)
-    log.truncate_to(3)
+    log.truncator.truncate_to(3)
     nothing_is_open(log)
 
 
@@ -176,7 +176,7 @@ def test_a_transaction_has_ended_after_a_kill_in_the_replacement() -> None:
     for each in states:
         _, log = started(each)
         nothing_is_open(log)
-        log.truncate_to(3)
+        log.truncator.truncate_to(3)
         nothing_is_open(log)
 
 
@@ -197,9 +197,9 @@ def test_a_transaction_has_ended_in_a_log_that_kafka_compacted(clean: bool) -> N
     fs._create(path)
     fs.overwrite(path, content)
     _, log = started(fs)
-    assert log.producer_state.snapshots[-1] >= log.active_segment.base_offset
+    assert log.producer_state.snapshots[-1] >= log.local.active.base_offset
     nothing_is_open(log)
-    log.truncate_to(3)
+    log.truncator.truncate_to(3)
     nothing_is_open(log)
 
 
@@ -211,13 +211,13 @@ def test_a_compaction_deletes_the_snapshots_of_what_it_leaves_out() -> None:
         transactional(log, number, b"k")
         end_transaction(log, 7, committed=True)
         record(log, b"a", 250)
-    log.flush(NOW_MS)
-    active = log.active_segment.base_offset
+    log.flusher.flush(NOW_MS)
+    active = log.local.active.base_offset
     assert log.producer_state.snapshots == log.segments.base_offsets[1:]
     cleaner = Cleaner(manager.logs)
     compaction = begun(cleaner, 0)
-    log.delete_records_before(log.segments.base_offsets[1])
-    assert run_at_once(log.delete_old_segments(NOW_MS)) == 1
+    log.truncator.delete_records_before(log.segments.base_offsets[1])
+    assert run_at_once(log.retention.delete_old_segments(NOW_MS)) == 1
     assert cleaner.finish(compaction, NOW_MS)
     assert log.producer_state.snapshots == [active]
 

@@ -53,7 +53,7 @@ def test_high_watermarks_and_log_starts_come_from_their_checkpoints() -> None:
     manager = manager_on(fs)
     log = manager.get_or_create("t", 0, now_ms=NOW_MS)
     append(log, 9)
-    log.delete_records_before(4)
+    log.truncator.delete_records_before(4)
     log.offsets.high_watermark = 7
     manager.checkpoint_all()
     (again,) = manager_on(fs.after_kill()).logs()

@@ -27,7 +27,7 @@ TOPIC_ID, OTHER_ID = b"i" * 16, b"o" * 16
 def flush_due(manager: LogManager, now_ms: int) -> int:
     due = manager.flushes_due(now_ms)
     for log in due:
-        log.flush(now_ms)
+        log.flusher.flush(now_ms)
     return len(due)
 
 
@@ -198,7 +198,7 @@ def test_a_log_moves_to_another_directory() -> None:
     log = manager.get_or_create("t", 0, topic_id=TOPIC_ID, now_ms=NOW_MS)
     for number in range(5):
         append(log, 2, producer_id=7, producer_epoch=0, base_sequence=2 * number)
-    log.delete_records_before(4)
+    log.truncator.delete_records_before(4)
     future = manager.create_future("t", 0, "/b", NOW_MS)
     assert manager.create_future("t", 0, "/b", NOW_MS) is future
     assert manager.get_future("t", 0) is future
@@ -263,8 +263,8 @@ def test_a_copy_that_cannot_be_created_leaves_nothing(operation: str) -> None:
     manager = manager_on(fs, ("/a", "/b"))
     log = manager.get_or_create("t", 0, now_ms=NOW_MS)
     append(log, 5)
-    log.flush()
-    log.delete_records_before(3)
+    log.flusher.flush()
+    log.truncator.delete_records_before(3)
     for after in range(20):
         fault = fs.fail(operation, errno.EMFILE, path_part="-future", after=after)
         try:
@@ -320,7 +320,7 @@ def test_a_log_that_comes_back_has_no_old_recovery_point() -> None:
     manager = manager_on(fs, ("/a", "/b"))
     log = manager.get_or_create("t", 0, now_ms=NOW_MS)
     append(log, 5)
-    log.flush()
+    log.flusher.flush()
     manager.checkpoint_recovery_points()
     for directory in ("/b", "/a"):
         future = manager.create_future("t", 0, directory, NOW_MS)
@@ -389,7 +389,7 @@ def test_a_disk_below_the_watermark_takes_no_records_until_there_is_room() -> No
     with pytest.raises(DiskFull, match="the minimum is 50000"):
         append(log)
     assert len(fetched(log)) == 2
-    assert log.delete_records_before(1)
+    assert log.truncator.delete_records_before(1)
     log.update_config(log.config.replace(retention_bytes=0))
     fs.room = 54_000
     manager.check_free_bytes()
@@ -440,7 +440,7 @@ def test_log_starts_are_on_disk_before_the_recovery_points_that_they_raise() -> 
     manager = manager_on(fs)
     for partition in range(2):
         append(manager.get_or_create("t", partition, now_ms=NOW_MS), 5)
-    manager.logs()[1].delete_records_before(3)
+    manager.logs()[1].truncator.delete_records_before(3)
     manager.checkpoint_recovery_points()
     assert fs.content("/disk/log-start-offset-checkpoint") == b"0\n1\nt 1 3\n"
     manager.shutdown(NOW_MS)
@@ -452,7 +452,7 @@ def test_log_starts_are_written_only_where_segments_do_not_tell() -> None:
     manager = manager_on(fs)
     for partition in range(2):
         append(manager.get_or_create("t", partition, now_ms=NOW_MS), 5)
-    manager.logs()[1].delete_records_before(3)
+    manager.logs()[1].truncator.delete_records_before(3)
     manager.checkpoint_log_starts()
     assert fs.content("/disk/log-start-offset-checkpoint") == b"0\n1\nt 1 3\n"
     manager.shutdown(NOW_MS)

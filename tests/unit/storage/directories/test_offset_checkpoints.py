@@ -16,9 +16,9 @@ def test_each_checkpoint_has_its_offset_of_every_log() -> None:
     manager = manager_on(fs)
     log = manager.get_or_create("t", 3, now_ms=NOW_MS)
     append(log, 5)
-    log.flush()
+    log.flusher.flush()
     append(log, 2)
-    log.delete_records_before(2)
+    log.truncator.delete_records_before(2)
     checkpoints = OffsetCheckpoints(manager.directories, {("t", 3): log})
     checkpoints.write_recovery_points()
     checkpoints.write_high_watermarks()
@@ -59,7 +59,7 @@ def test_a_file_that_has_the_offsets_already_is_not_written_again() -> None:
     logs = {(t, 0): manager.get_or_create(t, 0, now_ms=NOW_MS) for t in ("t", "u")}
     log = logs["t", 0]
     append(log, 5)
-    log.flush()
+    log.flusher.flush()
     checkpoints = OffsetCheckpoints(manager.directories, logs)
     syncs(fs)
     checkpoints.write_recovery_points()
@@ -69,12 +69,12 @@ def test_a_file_that_has_the_offsets_already_is_not_written_again() -> None:
     assert syncs(fs) == 0
     # A recovery point, and only that, in one of the directories.
     append(log, 1)
-    log.flush()
+    log.flusher.flush()
     syncs(fs)
     checkpoints.write_recovery_points()
     assert syncs(fs) == for_a_file
     # A log start that does not begin a segment, and the recovery point that it raises.
-    log.delete_records_before(6)
+    log.truncator.delete_records_before(6)
     checkpoints.write_recovery_points()
     assert syncs(fs) == 2 * for_a_file, "the leader epochs as well"
     assert fs.content(f"{log.log_directory.path}/log-start-offset-checkpoint") == b"0\n1\nt 0 6\n"
@@ -86,10 +86,10 @@ def test_a_truncation_syncs_the_recovery_points_only() -> None:
     log = manager.get_or_create("t", 0, now_ms=NOW_MS)
     append(log, 5)
     append(log, 5)
-    log.flush()
+    log.flusher.flush()
     manager.checkpoint_recovery_points()
     fs.calls.clear()
-    log.truncate_to(5)
+    log.truncator.truncate_to(5)
     written = {path for operation, path in fs.calls if operation == "sync"}
     assert f"{ROOT}/recovery-point-offset-checkpoint.tmp" in written
     assert f"{ROOT}/log-start-offset-checkpoint.tmp" not in written
@@ -104,7 +104,7 @@ def test_after_a_failure_the_file_is_written_again() -> None:
     checkpoints = OffsetCheckpoints(manager.directories, {("t", 0): log})
     checkpoints.write_recovery_points()
     append(log, 5)
-    log.flush()
+    log.flusher.flush()
     before = log.recovery_point
     fs.fail("sync_directory", errno.ENOSPC)
     with pytest.raises(DiskFull):
@@ -123,7 +123,7 @@ def test_a_log_that_is_created_again_has_no_offsets_of_the_earlier_one() -> None
     log = manager.get_or_create("t", 0, now_ms=NOW_MS)
     append(log, 5)
     append(log, 2)
-    log.delete_records_before(6)
+    log.truncator.delete_records_before(6)
     manager.checkpoint_all()
     manager.delete_async("t", 0, NOW_MS)
     append(manager.get_or_create("t", 0, now_ms=NOW_MS), 3)
@@ -174,15 +174,15 @@ def test_a_log_that_is_truncated_fully_may_have_no_segment_for_a_moment(is_damag
     for log in logs:
         for _ in range(6):
             append(log, 2)
-        log.flush()
-        log.delete_records_before(3)
+        log.flusher.flush()
+        log.truncator.delete_records_before(3)
     offset = 100
     if is_damaged:
-        offset = logs[0].active_segment.base_offset
-        fs.overwrite(logs[0].active_segment.log.path, bytes(100))
-        logs[0].active_segment.invalidate_cached()
+        offset = logs[0].local.active.base_offset
+        fs.overwrite(logs[0].local.active.log.path, bytes(100))
+        logs[0].local.active.invalidate_cached()
     fs.on_replace = manager.checkpoint_recovery_points
-    logs[0].truncate_fully_and_start_at(offset)
+    logs[0].truncator.truncate_fully_and_start_at(offset)
     assert fs.content(f"{ROOT}/log-start-offset-checkpoint") == b"0\n2\nt 0 3\nt 1 3\n"
     fs.on_replace = None
     manager.checkpoint_recovery_points()
@@ -197,8 +197,8 @@ def test_a_log_start_survives_a_power_failure(start: int) -> None:
     log = manager.get_or_create("t", 0, now_ms=NOW_MS)
     append(log, 3)
     append(log, 4)
-    log.flush()
-    log.delete_records_before(start)
+    log.flusher.flush()
+    log.truncator.delete_records_before(start)
     manager.checkpoint_log_starts()
     fs.calls.clear()
     manager.checkpoint_log_starts()

@@ -47,13 +47,13 @@ def copied(fs: MemoryFileSystem) -> LogManager:
     log = manager.get_or_create("t", 0, topic_id=TOPIC_ID, now_ms=NOW_MS)
     append(log, 2)
     append(log, 3)
-    log.delete_records_before(2)
+    log.truncator.delete_records_before(2)
     manager.checkpoint_all()
     future = manager.create_future("t", 0, "/b", NOW_MS)
     for batch in log.batches(2):
         future.append_as_follower(bytes(batch), now_ms=NOW_MS)
     for each in (log, future):
-        each.flush()
+        each.flusher.flush()
     return manager
 
 
@@ -140,7 +140,7 @@ def test_after_a_call_that_fails_the_log_continues_and_the_next_start_keeps_it(c
         is_over = fs.left > 0
         fs.left = MANY
         log = the_log(manager)
-        assert not log.is_closed
+        assert not log.local.closed
         offline = manager.offline_directories
         assert log.log_directory.path not in offline
         if code == errno.EMFILE and fs.ended_in != "replace":  # which needs no descriptor
@@ -250,7 +250,7 @@ def test_the_log_with_the_higher_leader_epoch_is_kept() -> None:
     fs = two_logs(3, 2)
     later = the_log(manager_on(fs, ("/b",)))
     later.append(batch_of(), leader_epoch=7, now_ms=NOW_MS)
-    later.truncate_to(2)
+    later.truncator.truncate_to(2)
     later.append(batch_of(1), leader_epoch=8, now_ms=NOW_MS)
     log = the_log(manager_on(fs, DIRECTORIES))
     assert (log.log_directory.path, log.log_end_offset) == ("/b", 3)
@@ -343,9 +343,9 @@ def test_records_that_were_deleted_before_a_move_stay_deleted_after_a_crash() ->
     future = manager.create_future("t", 0, "/b", NOW_MS)
     for batch in log.batches(0):
         future.append_as_follower(bytearray(batch), now_ms=NOW_MS)
-    log.delete_records_before(3)
+    log.truncator.delete_records_before(3)
     manager.checkpoint_log_starts()
-    future.flush()
+    future.flusher.flush()
     manager.replace_current_with_future("t", 0, NOW_MS)
     moved = the_log(manager_on(fs.after_kill(), ("/a", "/b")))
     assert (moved.log_directory.path, moved.log_start_offset) == ("/b", 3)
@@ -357,16 +357,16 @@ def test_records_in_remote_storage_stay_when_a_log_is_moved_after_a_start() -> N
     settings: dict[str, object] = {"has_remote_storage": True}
     manager = manager_on(fs, ("/a", "/b"), **settings)
     log = manager.get_or_create("t", 0, now_ms=NOW_MS)
-    log.truncate_fully_and_start_at(5, 2)
+    log.truncator.truncate_fully_and_start_at(5, 2)
     append(log, 5)
-    manager.create_future("t", 0, "/b", NOW_MS).truncate_fully_and_start_at(5, 2)
+    manager.create_future("t", 0, "/b", NOW_MS).truncator.truncate_fully_and_start_at(5, 2)
     manager.shutdown(NOW_MS)
     manager = manager_on(fs.after_kill(), ("/a", "/b"), **settings)
     future = manager.get_future("t", 0)
     assert future is not None
     for batch in the_log(manager).batches(5):
         future.append_as_follower(bytearray(batch), now_ms=NOW_MS)
-    future.flush()
+    future.flusher.flush()
     moved = manager.replace_current_with_future("t", 0, NOW_MS)
     assert (moved.log_start_offset, moved.local_log_start_offset) == (2, 5)
 
@@ -379,7 +379,7 @@ def test_a_move_ends_if_the_log_start_finds_no_space() -> None:
     future = manager.create_future("t", 0, "/b", NOW_MS)
     for batch in log.batches(0):
         future.append_as_follower(bytearray(batch), now_ms=NOW_MS)
-    log.delete_records_before(3)
+    log.truncator.delete_records_before(3)
     fs.fail("pwrite", errno.ENOSPC, path_part="/b/log-start", after=1)
     assert manager.replace_current_with_future("t", 0, NOW_MS).log_start_offset == 3
     assert manager.get("t", 0) is future
@@ -397,7 +397,7 @@ def test_a_future_log_that_is_the_current_one_does_not_replace_it() -> None:
     with pytest.raises(OverlappingDirectories):
         manager.replace_current_with_future("t", 0, NOW_MS)
     assert manager.get("t", 0) is current
-    assert not current.is_closed
+    assert not current.local.closed
     fs.mounts = {"/b": "/a"}
     manager.abandon_future("t", 0, NOW_MS)
     with pytest.raises(ValueError, match="already"):
@@ -418,7 +418,7 @@ def with_future(first: int, copied: int) -> MemoryFileSystem:
     for batch in log.batches(0, copied):
         future.append_as_follower(bytes(batch), now_ms=NOW_MS)
     for each in (log, future):
-        each.flush()
+        each.flusher.flush()
     return fs
 
 
@@ -472,8 +472,8 @@ def test_a_future_log_with_more_records_than_the_current_log_is_set_aside() -> N
     """It would be truncated to the current log, which has lost its end."""
     fs = with_future(5, 5)
     log = the_log(manager_on(fs, ("/a",)))
-    log.truncate_to(3)
-    log.flush()
+    log.truncator.truncate_to(3)
+    log.flusher.flush()
     manager = manager_on(fs, DIRECTORIES)
     assert the_log(manager).log_end_offset == 3
     assert_incomplete_move(manager, "has records that /a/t-0 does not have", 5)
@@ -494,9 +494,9 @@ def test_a_future_log_of_another_history_is_set_aside() -> None:
 def test_a_future_log_that_a_leader_has_truncated_is_continued() -> None:
     fs = with_future(5, 5)
     log = the_log(manager_on(fs, ("/a",)))
-    log.truncate_to(3)
+    log.truncator.truncate_to(3)
     log.append(batch_of(), leader_epoch=2, now_ms=NOW_MS)
-    log.flush()
+    log.flusher.flush()
     assert manager_on(fs, DIRECTORIES).get_future("t", 0) is not None
 
 

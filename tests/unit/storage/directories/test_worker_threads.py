@@ -36,15 +36,15 @@ def test_flushing_while_appending(tmp_path: Path) -> None:
         for number in range(ROUNDS):
             append(log, producer_id=7, producer_epoch=0, base_sequence=number)
             if running is None:
-                flush = log.begin_flush()
+                flush = log.flusher.begin_flush()
                 if flush is not None:
                     running = flush, pool.submit(flush.run)
             elif running[1].done():
-                log.finish_flush(running[0], NOW_MS)
+                log.flusher.finish_flush(running[0], NOW_MS)
                 running = None
         if running is not None:
             running[1].result()
-            log.finish_flush(running[0], NOW_MS)
+            log.flusher.finish_flush(running[0], NOW_MS)
     assert 0 < log.recovery_point <= log.log_end_offset
     manager.shutdown(NOW_MS)
     assert PartitionCheck(log.path, deep=True).run().problems == []
@@ -65,7 +65,7 @@ def test_compacting_while_appending(tmp_path: Path) -> None:
             newest[key] = value
             append(log, [(NOW_MS, key, value, [])])
             if number % 50 == 0:
-                log.flush()
+                log.flusher.flush()
             if running is None:
                 compaction = next_compaction(cleaner, NOW_MS)
                 if compaction is not None:
@@ -119,4 +119,4 @@ def test_chores_while_logs_are_created_and_deleted(tmp_path: Path) -> None:
         log.name: log.log_end_offset for log in manager.logs()
     }
     for log in again.logs():
-        log.release()
+        log.local.release()

@@ -38,7 +38,7 @@ def test_a_sound_log() -> None:
     assert result.problems == []
     assert result.as_dict() == {
         "directory": "/disk/t-0", "log_start_offset": 0, "log_end_offset": 61, "batches": 31,
-        "records": 61, "bytes": log.size_in_bytes, "set_aside": 0, "problems": [],
+        "records": 61, "bytes": log.local.size_in_bytes, "set_aside": 0, "problems": [],
     }  # fmt: skip
 
 
@@ -48,7 +48,7 @@ def test_a_log_with_old_messages_knows_no_epochs_of_what_is_before_them() -> Non
     log = manager.get_or_create("t", 0, now_ms=NOW_MS)
     append(log, 2)
     log.update_config(LogConfig(message_format_version="0.10.2"))
-    log.flush(NOW_MS)
+    log.flusher.flush(NOW_MS)
     assert check(fs, log.path).problems == []
     append(log, 2)
     log.update_config(LogConfig())

@@ -183,7 +183,7 @@ def test_a_segment_below_the_log_start_is_served_again() -> None:
     manager = manager_on(fs, segment_bytes=SEGMENT_BYTES)
     log = manager.get("t", 0)
     assert log is not None
-    log.delete_records_before(25)
+    log.truncator.delete_records_before(25)
     manager.shutdown(NOW_MS)
     assert read_offset_checkpoint(fs, f"{ROOT}/log-start-offset-checkpoint") == {("t", 0): 25}
     item = set_aside(fs, 0, Reason.BELOW_LOG_START)

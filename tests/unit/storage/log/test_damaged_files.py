@@ -28,7 +28,7 @@ def filled(fs: MemoryFileSystem) -> tuple[LogManager, Log]:
     for number in range(36):
         append(log, plain(2, NOW_MS + 10 * number))
     assert len(log.segments) >= 3
-    log.flush()
+    log.flusher.flush()
     return manager, log
 
 
@@ -52,8 +52,8 @@ OPERATIONS: dict[str, Operation] = {
     "fetch": lambda log: log.read(20, 300, up_to=72),
     "offsets by time": lambda log: log.offset_for_timestamp(NOW_MS + 95),
     "newest timestamp": lambda log: log.max_timestamp_offset(),
-    "retention": lambda log: list(log.delete_old_segments(NOW_MS)),
-    "truncation": lambda log: log.truncate_to(21),
+    "retention": lambda log: list(log.retention.delete_old_segments(NOW_MS)),
+    "truncation": lambda log: log.truncator.truncate_to(21),
     "closing": lambda log: log.close(),
 }
 
@@ -123,7 +123,7 @@ def test_a_wrong_timestamp_does_not_expire_a_segment() -> None:
     change(fs, f"{FIRST}.timeindex", ">q", 0, 5)
     _, log = reopened(fs)
     log.update_config(log.config.replace(retention_ms=10_000))
-    assert list(log.delete_old_segments(NOW_MS)) == []
+    assert list(log.retention.delete_old_segments(NOW_MS)) == []
     assert log.log_start_offset == 0
 
 
@@ -165,7 +165,7 @@ def test_records_around_a_damaged_batch_are_served(
 def test_a_damaged_first_batch_stops_no_append() -> None:
     fs = MemoryFileSystem()
     manager, log = filled(fs)
-    active = log.active_segment.log.path
+    active = log.local.active.log.path
     manager.shutdown(NOW_MS)
     manager, log = reopened(fs)
     fs.overwrite(active, bytes(20) + fs.content(active)[20:])

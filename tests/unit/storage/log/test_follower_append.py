@@ -119,7 +119,7 @@ def test_a_follower_takes_transactions_that_it_did_not_verify() -> None:
     assert log.producer_state.has_open_transaction(7)
     log.append_as_follower(bytes(end), now_ms=NOW_MS)
     assert not log.producer_state.has_open_transaction(7)
-    (aborted,) = log.active_segment.txn_index.entries()
+    (aborted,) = log.local.active.txn_index.entries()
     assert (aborted.producer_id, aborted.first_offset, aborted.last_offset) == (7, 0, 1)
 
 
@@ -148,7 +148,7 @@ def test_transactions_that_are_fetched_at_once_are_indexed_as_one_by_one() -> No
     log.append_as_follower(b"".join(batches), now_ms=NOW_MS)
     for batch in batches:
         slow.append_as_follower(bytes(batch), now_ms=NOW_MS)
-    assert log.active_segment.txn_index.entries() == slow.active_segment.txn_index.entries()
+    assert log.local.active.txn_index.entries() == slow.local.active.txn_index.entries()
     for each in (log, slow):
         # Both aborted transactions, of what is below the open one.
         found = each.read(0, 1 << 20, up_to=4, read_committed=True)
@@ -191,7 +191,7 @@ def test_markers_in_a_later_run() -> None:
     log.append_as_follower(b"".join(parts), now_ms=NOW_MS)
     assert [base for base, _ in segments(log)] == [0, 2]
     assert log.producer_state.open_transactions() == {}
-    (aborted,) = log.active_segment.txn_index.entries()
+    (aborted,) = log.local.active.txn_index.entries()
     assert (aborted.producer_id, aborted.first_offset, aborted.last_offset) == (8, 2, 4)
 
 

@@ -66,7 +66,7 @@ def test_deleting_continues_and_is_remembered() -> None:
     log = manager.logs()[0]
     segments = len(log.segments)
     full(fs)
-    assert log.delete_records_before(15)
+    assert log.truncator.delete_records_before(15)
     assert log.log_start_offset == 15
     assert run_at_once(manager.cleanup(NOW_MS)) > 0
     assert len(log.segments) < segments
@@ -144,16 +144,16 @@ def test_a_failed_disk_does_not_come_back_with_room() -> None:
 
 
 def truncate_prepared(log: Log) -> None:
-    for work in log.prepare_truncation(9):
+    for work in log.truncator.prepare(9):
         if work is not None:
             work()
-    log.truncate_to(9)
+    log.truncator.truncate_to(9)
 
 
 TRUNCATIONS: dict[str, Callable[[Log], object]] = {
-    "truncate": lambda log: log.truncate_to(9),
+    "truncate": lambda log: log.truncator.truncate_to(9),
     "prepare-and-truncate": truncate_prepared,
-    "start-again": lambda log: log.truncate_fully_and_start_at(40),
+    "start-again": lambda log: log.truncator.truncate_fully_and_start_at(40),
 }
 
 
@@ -162,7 +162,7 @@ def truncation_fails_at_write(name: str, number: int, *, power: bool) -> bool:
     fs = MemoryFileSystem()
     manager = filled(fs)
     log = manager.logs()[0]
-    log.flush()
+    log.flusher.flush()
     manager.checkpoint_all()
     before = [record.offset for record in records_in(log)]
     fault = fs.fail("pwrite", errno.ENOSPC, after=number)
@@ -185,7 +185,7 @@ def truncation_fails_at_write(name: str, number: int, *, power: bool) -> bool:
     expected = [(record.offset, record.value) for record in records_in(log)]
     epochs = log.leader_epochs.entries
     if power:
-        log.flush()
+        log.flusher.flush()
     again = manager_on(fs.after_power_failure() if power else fs.after_kill()).logs()[0]
     assert [(record.offset, record.value) for record in records_in(again)] == expected
     assert again.leader_epochs.entries == epochs
@@ -222,7 +222,7 @@ def test_a_compaction_without_room_for_the_recovery_point_is_made_again() -> Non
     log = manager.logs()[0]
     settings = {"cleanup_policy": ("compact",), "min_cleanable_dirty_ratio": 0.0}
     log.update_config(log.config.replace(**settings))
-    log.flush()
+    log.flusher.flush()
     cleaner = Cleaner(manager.logs)
     for is_full in (True, False):
         compaction = next_compaction(cleaner, NOW_MS)
@@ -244,7 +244,7 @@ def test_files_that_cannot_be_renamed_are_deleted_at_once(suffix: str) -> None:
         append(log, producer_id=7, producer_epoch=0, base_sequence=number)
     assert log.segments.base_offsets == [0, 1, 2]
     fs.fail("replace", errno.ENOSPC, path_part=suffix, times=NO_ROOM)
-    assert log.truncate_to(1)
+    assert log.truncator.truncate_to(1)
     assert not log.log_directory.is_offline
     assert not [path for path in fs.paths() if f"{2:020d}{suffix}" in path]
     fs.heal()

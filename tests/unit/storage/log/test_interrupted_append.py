@@ -183,7 +183,7 @@ def abort_fails_at_call(
     if clean:
         manager.shutdown(NOW_MS)
     else:
-        log.flush()
+        log.flusher.flush()
     after = fs.after_kill() if clean else fs.after_power_failure()
     again = manager_on(after, **settings).get("t", 0)
     assert again is not None
@@ -226,7 +226,7 @@ def test_a_marker_that_lacked_memory_is_written_by_the_retry(
         with pytest.raises(MemoryError):
             end_transaction(log, 7, committed=False)
     assert aborted_of(log) == []
-    assert not fs.exists(log.active_segment.txn_index.path)
+    assert not fs.exists(log.local.active.txn_index.path)
     end_transaction(log, 7, committed=False)
     assert aborted_of(log) == [(7, 0)]
     assert log.last_stable_offset == log.log_end_offset == 2
@@ -239,7 +239,7 @@ def test_a_kill_between_index_entry_and_marker_leaves_no_entry(part: str) -> Non
     fs = MemoryFileSystem()
     log = new_log(fs)
     append(log, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
-    log.flush()
+    log.flusher.flush()
     fs.fail("pwrite", errno.ENOSPC, path_part=part)
     for operation in ("truncate", "remove"):
         fs.fail(operation, errno.EIO)  # as if the process had died before it could undo

@@ -113,13 +113,13 @@ def test_of_two_segments_with_the_same_offsets_the_last_one_counts() -> None:
     log = manager.get_or_create("t", 0, now_ms=NOW_MS)
     for sequence in range(5):
         send(log, sequence)
-    active = log.active_segment
+    active = log.local.active
     log.roll(NOW_MS)
     for sequence in range(5, 8):
         send(log, sequence)
     served = fetched(log)
     # What the first segment had, before the roll failed and the records were written again.
-    stale = fs.content(log.active_segment.log.path)
+    stale = fs.content(log.local.active.log.path)
     manager.shutdown(NOW_MS)
     after = fs.after_kill()
     after.overwrite(active.log.path, after.content(active.log.path) + stale)

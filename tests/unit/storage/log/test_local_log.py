@@ -2,12 +2,17 @@
 
 import errno
 import logging
+from typing import cast
 
 import pytest
 
 from ottla.storage.cleaner.cleaner import Cleaner
+from ottla.storage.config import LogConfig
 from ottla.storage.errors import DiskFull, LogClosed, LogDirectoryOffline
-from ottla.storage.log.local_log import LocalLog
+from ottla.storage.files.log_directory import LogDirectory
+from ottla.storage.files.open_files import OpenFiles
+from ottla.storage.log.local_log import LocalLog, PartitionDirectory, SegmentList
+from ottla.storage.log.segment import Segment
 from tests.doubles.compactions import next_compaction
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import NOW_MS, append, batch_of, manager_on, new_log
@@ -102,7 +107,82 @@ def test_a_record_older_than_the_max_compaction_lag_becomes_compactable() -> Non
     log = manager.get_or_create("t", 0, now_ms=NOW_MS)
     for number in range(3):
         append(log, [(NOW_MS + number * 400, b"k", b"", [])])
-    log.flush()
+    log.flusher.flush()
     compaction = next_compaction(Cleaner(manager.logs), NOW_MS + 1000)
     assert compaction is not None
     assert compaction.log is log
+
+
+class Fake:
+    def __init__(self, base_offset: int) -> None:
+        self.base_offset = base_offset
+
+
+def listed(*bases: int) -> tuple[SegmentList, dict[int, Segment]]:
+    segments = SegmentList()
+    by_base = {base: cast(Segment, Fake(base)) for base in bases}
+    for segment in by_base.values():
+        segments.add(segment)
+    return segments, by_base
+
+
+def test_they_are_kept_in_order() -> None:
+    segments, by = listed(50, 0, 20)
+    assert segments.base_offsets == [0, 20, 50]
+    assert len(segments) == 3
+    assert (segments.first, segments.active) == (by[0], by[50])
+    assert list(segments) == [by[0], by[20], by[50]]
+
+
+def test_finding() -> None:
+    segments, by = listed(10, 20, 50)
+    assert segments.floor(9) is None
+    assert segments.floor(10) is by[10]
+    assert segments.floor(49) is by[20]
+    assert segments.floor(1000) is by[50]
+    assert segments.after(by[10]) is by[20]
+    assert segments.after(by[50]) is None
+    assert segments.from_offset(0) == [by[10], by[20], by[50]]
+    assert segments.from_offset(25) == [by[20], by[50]]
+    assert segments.between(15, 20) == [by[10]]
+    assert segments.between(15, 21) == [by[10], by[20]]
+    assert segments.between(20, 20) == []
+
+
+def test_changing_while_iterating() -> None:
+    segments, by = listed(0, 10, 20)
+    for segment in segments:
+        segments.remove(segment)
+    assert len(segments) == 0
+    assert by
+
+
+def test_doubles_and_other_files_are_refused() -> None:
+    segments, _ = listed(0, 10)
+    with pytest.raises(ValueError, match="already"):
+        segments.add(cast(Segment, Fake(10)))
+    with pytest.raises(ValueError, match="not in the list"):
+        segments.remove(cast(Segment, Fake(10)))
+    assert len(segments.clear()) == 2
+    assert len(segments) == 0
+
+
+def test_the_name_is_that_of_the_partition_whatever_the_directory_is_called() -> None:
+    fs = MemoryFileSystem()
+    path = "/disk/t-0.abc-future"
+    directory = PartitionDirectory(LogDirectory(fs, "/disk"), path, "t", 0, OpenFiles())
+    assert directory.name == "t-0"
+    assert directory.metadata_path == f"{path}/partition.metadata"
+    directory.path = "/disk/t-0"
+    assert directory.leader_epoch_path == "/disk/t-0/leader-epoch-checkpoint"
+    assert repr(directory) == "PartitionDirectory(/disk/t-0)"
+
+
+def test_a_segment_is_described_and_not_created() -> None:
+    fs = MemoryFileSystem()
+    directory = PartitionDirectory(LogDirectory(fs, "/disk"), "/disk/t-0", "t", 0, OpenFiles())
+    sizes = {"00000000000000000005.log": 77}
+    segment = directory.segment(5, LogConfig(), NOW_MS, sizes)
+    assert (segment.base_offset, segment.size, segment.created_ms) == (5, 77, NOW_MS)
+    assert directory.segment(9, LogConfig(), NOW_MS, suffix=".cleaned").size == 0
+    assert fs.paths() == []

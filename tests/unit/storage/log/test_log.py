@@ -159,7 +159,7 @@ def test_jitter_makes_segments_roll_early_but_the_same_each_time() -> None:
 
 def test_rolling_an_empty_segment_keeps_it() -> None:
     log = new_log()
-    active = log.active_segment
+    active = log.local.active
     assert log.roll(NOW_MS + 5) is active
     append(log)
     assert log.roll(NOW_MS).base_offset == 1
@@ -182,7 +182,7 @@ def test_the_high_watermark_stays_inside_the_log() -> None:
     assert log.update_high_watermark(99) == 5
     assert log.update_high_watermark(-1) == 0
     log.update_high_watermark(5)
-    log.delete_records_before(2)
+    log.truncator.delete_records_before(2)
     assert log.update_high_watermark(0) == 2
 
 
@@ -192,9 +192,9 @@ def test_delete_records_moves_the_log_start() -> None:
         log.append(batch_of(2), leader_epoch=epoch, now_ms=NOW_MS)
     log.update_high_watermark(5)
     with pytest.raises(OffsetOutOfRange):
-        log.delete_records_before(6)
-    assert log.delete_records_before(3)
-    assert not log.delete_records_before(3)
+        log.truncator.delete_records_before(6)
+    assert log.truncator.delete_records_before(3)
+    assert not log.truncator.delete_records_before(3)
     assert (log.log_start_offset, log.recovery_point) == (3, 3)
     assert log.leader_epochs.entries == [(1, 3), (2, 4)]
     with pytest.raises(OffsetOutOfRange) as caught:
@@ -207,7 +207,7 @@ def test_a_transaction_below_the_log_start_holds_nothing_up() -> None:
     append(log, 2, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
     append(log, 4)
     assert log.last_stable_offset == 0
-    log.delete_records_before(3)
+    log.truncator.delete_records_before(3)
     assert log.last_stable_offset == 3
     end_transaction(log, 1, committed=True)
     assert log.last_stable_offset == log.log_end_offset
@@ -248,7 +248,7 @@ def test_a_follower_has_the_same_producers_as_its_leader() -> None:
     for batch in leader.batches(0):
         follower.append_as_follower(bytearray(batch), now_ms=NOW_MS)
     assert repr(follower.producer_state.producers) == repr(leader.producer_state.producers)
-    assert follower.active_segment.txn_index.entries() == leader.active_segment.txn_index.entries()
+    assert follower.local.active.txn_index.entries() == leader.local.active.txn_index.entries()
 
 
 # --- verification of transactions ----------------------------------------------------------------
@@ -282,15 +282,15 @@ def test_flushing_moves_the_recovery_point() -> None:
     log = new_log()
     append(log, 3)
     assert log.recovery_point == 0
-    flush = log.begin_flush()
+    flush = log.flusher.begin_flush()
     assert flush is not None
     append(log, 2)  # while the worker syncs
     flush.run()
-    log.finish_flush(flush, NOW_MS + 1)
-    assert (log.recovery_point, log.last_flushed_ms) == (3, NOW_MS + 1)
-    log.flush()
+    log.flusher.finish_flush(flush, NOW_MS + 1)
+    assert (log.recovery_point, log.flusher.last_flushed_ms) == (3, NOW_MS + 1)
+    log.flusher.flush()
     assert log.recovery_point == 5
-    assert log.begin_flush() is None
+    assert log.flusher.begin_flush() is None
 
 
 def test_flush_messages_makes_an_append_durable() -> None:
@@ -300,7 +300,9 @@ def test_flush_messages_makes_an_append_durable() -> None:
     assert log.recovery_point == 0
     append(log, 1)
     assert log.recovery_point == 3
-    assert len(fs.after_power_failure().content(log.active_segment.log.path)) == log.size_in_bytes
+    assert (
+        len(fs.after_power_failure().content(log.local.active.log.path)) == log.local.size_in_bytes
+    )
 
 
 def test_a_failed_sync_takes_the_directory_offline(caplog: pytest.LogCaptureFixture) -> None:
@@ -309,9 +311,9 @@ def test_a_failed_sync_takes_the_directory_offline(caplog: pytest.LogCaptureFixt
     append(log)
     fs.fail("sync", errno.EIO)
     with pytest.raises(LogDirectoryOffline, match="Input/output"):
-        log.flush()
+        log.flusher.flush()
     assert log.recovery_point == 0
-    for attempt in (lambda: append(log), lambda: log.truncate_to(0), log.close):
+    for attempt in (lambda: append(log), lambda: log.truncator.truncate_to(0), log.close):
         if attempt == log.close:
             attempt()
             continue
@@ -333,16 +335,16 @@ def test_no_space_is_refused_and_over_when_there_is_some() -> None:
     fs = MemoryFileSystem()
     log = new_log(fs)
     append(log)
-    size = log.size_in_bytes
+    size = log.local.size_in_bytes
     used = sum(len(fs.content(path)) for path in fs.paths())
     fs.room = used + 30
     with pytest.raises(DiskFull, match="No space"):
         append(log)
-    assert len(fs.content(log.active_segment.log.path)) == size, "the torn write was cut off"
+    assert len(fs.content(log.local.active.log.path)) == size, "the torn write was cut off"
     with pytest.raises(DiskFull):
         append(log)
     assert len(fetched(log)) == 1, "reads go on"
-    assert log.delete_records_before(1)
+    assert log.truncator.delete_records_before(1)
     fs.room = None
     log.log_directory.check_free_bytes(0)
     assert append(log).first_offset == 1
@@ -354,7 +356,7 @@ def test_an_append_that_cannot_be_indexed_has_not_happened(many: bool) -> None:
     log = new_log(fs, index_interval_bytes=0)
     for _ in range(511):
         append(log)
-    size, end = log.size_in_bytes, log.log_end_offset
+    size, end = log.local.size_in_bytes, log.log_end_offset
     fs.fail("pwrite", errno.ENOSPC, path_part=".index")
     content = batch_of(1) + batch_of(2) if many else batch_of(1)
     while True:  # sooner or later a block of the index is full and has to be written
@@ -362,15 +364,15 @@ def test_an_append_that_cannot_be_indexed_has_not_happened(many: bool) -> None:
             log.append(bytearray(content), leader_epoch=0, now_ms=NOW_MS)
         except DiskFull:
             break
-        size, end = log.size_in_bytes, log.log_end_offset
-    assert (log.size_in_bytes, log.log_end_offset) == (size, end)
-    assert len(fs.content(log.active_segment.log.path)) == size
+        size, end = log.local.size_in_bytes, log.log_end_offset
+    assert (log.local.size_in_bytes, log.log_end_offset) == (size, end)
+    assert len(fs.content(log.local.active.log.path)) == size
     log.log_directory.check_free_bytes(0)
     assert append(log).first_offset == end
     log.update_high_watermark(log.log_end_offset)
     assert [r.offset for r in fetched(log)] == list(range(end + 1))
     for offset in range(end + 1):
-        place = log.active_segment.find_batch(offset)
+        place = log.local.active.find_batch(offset)
         assert place is not None
         assert place.base_offset <= offset <= place.last_offset
 
@@ -392,7 +394,7 @@ def test_a_closed_log_takes_nothing() -> None:
     append(log)
     log.close()
     log.close()
-    assert log.is_closed
+    assert log.local.closed
     with pytest.raises(LogClosed):
         append(log)
     assert log.recovery_point == 1

@@ -69,12 +69,17 @@ OPERATIONS: dict[str, Callable[[Log], object]] = {
     "abort": abort,
     "fetch": fetched,
     "load": records_in,
-    "flush": lambda log: log.flush(),
-    "truncate": lambda log: log.truncate_to(9),
-    "truncate-epoch": lambda log: (log.assign_epoch(9, log.log_end_offset), log.truncate_to(99)),
-    "start-again": lambda log: log.truncate_fully_and_start_at(40),
-    "start-behind-remote": lambda log: log.truncate_fully_and_start_at(40, 3, remote_state()),
-    "delete-records": lambda log: log.delete_records_before(9),
+    "flush": lambda log: log.flusher.flush(),
+    "truncate": lambda log: log.truncator.truncate_to(9),
+    "truncate-epoch": lambda log: (
+        log.assign_epoch(9, log.log_end_offset),
+        log.truncator.truncate_to(99),
+    ),
+    "start-again": lambda log: log.truncator.truncate_fully_and_start_at(40),
+    "start-behind-remote": lambda log: log.truncator.truncate_fully_and_start_at(
+        40, 3, remote_state()
+    ),
+    "delete-records": lambda log: log.truncator.delete_records_before(9),
 }
 
 
@@ -121,7 +126,7 @@ def test_one_call_without_a_descriptor(name: str, clean: bool) -> None:
         manager, log = filled(fs)
         manager.checkpoint_all()
         if name != "flush":
-            log.flush()
+            log.flusher.flush()
         fault = fs.fail("open", errno.EMFILE, after=number)
         try:
             OPERATIONS[name](log)
@@ -144,7 +149,7 @@ def test_one_call_without_a_descriptor(name: str, clean: bool) -> None:
 def test_one_line_says_which_limit_and_how_to_raise_it(caplog: pytest.LogCaptureFixture) -> None:
     fs = MemoryFileSystem()
     manager, log = filled(fs)
-    log.active_segment.release()
+    log.local.active.release()
     fs.fail("open", errno.EMFILE, times=MANY)
     for _ in range(5):
         with pytest.raises(ResourceExhausted, match="ulimit -n"):
@@ -156,7 +161,7 @@ def test_one_line_says_which_limit_and_how_to_raise_it(caplog: pytest.LogCapture
     fs.heal()
     for _ in range(2):
         manager.check_free_bytes()
-    log.active_segment.release()
+    log.local.active.release()
     fs.fail("open", errno.ENFILE)
     with pytest.raises(ResourceExhausted, match=r"fs\.file-max"):
         produce(log)
@@ -166,15 +171,15 @@ def test_one_line_says_which_limit_and_how_to_raise_it(caplog: pytest.LogCapture
 def test_a_flush_that_could_not_open_a_file_is_made_again() -> None:
     fs = MemoryFileSystem()
     _, log = filled(fs)
-    flush = log.begin_flush()
+    flush = log.flusher.begin_flush()
     assert flush is not None
     fs.fail("open", errno.EMFILE)
     flush.run()
     with pytest.raises(ResourceExhausted):
-        log.finish_flush(flush, NOW_MS)
+        log.flusher.finish_flush(flush, NOW_MS)
     assert log.recovery_point == 0
     assert log.leader_epochs.requires_flush
-    log.flush()
+    log.flusher.flush()
     assert not log.leader_epochs.requires_flush
     assert log.recovery_point == log.log_end_offset
 
@@ -185,7 +190,7 @@ def test_a_sync_that_lacks_memory_is_a_failed_sync() -> None:
     _, log = filled(fs)
     fs.fail("sync", errno.ENOMEM)
     with pytest.raises(LogDirectoryOffline):
-        log.flush()
+        log.flusher.flush()
 
 
 def test_a_log_that_cannot_be_checked_now_is_compacted_later(
@@ -196,7 +201,7 @@ def test_a_log_that_cannot_be_checked_now_is_compacted_later(
         fs, cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.0, segment_bytes=300
     )
     end_transaction(log, 9, committed=True)
-    log.flush()
+    log.flusher.flush()
     cleaner = Cleaner(manager.logs)
     with monkeypatch.context() as patch:
         lacking = OSError(errno.EMFILE, "Too many open files")
@@ -215,7 +220,7 @@ def test_a_failed_directory_does_not_keep_others_from_their_checkpoints() -> Non
         append(log, 3)
     fs.fail("open", errno.EIO, path_part="00000000000000000007.log")
     with pytest.raises(LogDirectoryOffline):
-        logs[0].truncate_fully_and_start_at(7)
+        logs[0].truncator.truncate_fully_and_start_at(7)
     manager.checkpoint_all()
     other = logs[1].log_directory.path
     assert fs.content(f"{other}/replication-offset-checkpoint") == b"0\n1\nt 1 3\n"

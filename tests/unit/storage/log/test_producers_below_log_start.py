@@ -52,9 +52,9 @@ class Disk:
             self.log.roll(NOW_MS)
         for sequence in range(1, 5):
             data(self.log, BUSY, sequence)
-        self.log.flush(NOW_MS)
-        self.log.delete_records_before(3)
-        run_at_once(self.log.delete_old_segments(NOW_MS))
+        self.log.flusher.flush(NOW_MS)
+        self.log.truncator.delete_records_before(3)
+        run_at_once(self.log.retention.delete_old_segments(NOW_MS))
         assert (self.log.log_start_offset, self.log.segments.base_offsets) == (3, [first])
 
     def _load(self) -> LogManager:
@@ -96,19 +96,19 @@ def knows_what_is_above(log_start_offset: int, log: Log) -> None:
 def test_after_a_truncation(first: int, prepared: bool) -> None:
     log = Disk(first).log
     if prepared:
-        for work in log.prepare_truncation(4):
+        for work in log.truncator.prepare(4):
             if work is not None:
                 work()
-    log.truncate_to(4)
+    log.truncator.truncate_to(4)
     knows_both(log, 2)
-    log.truncate_to(3)  # the snapshot of the first segment is still there
+    log.truncator.truncate_to(3)  # the snapshot of the first segment is still there
     knows_both(log, 1)
 
 
 @pytest.mark.parametrize("first", [0, 2])
 def test_after_a_truncation_below_the_log_start(first: int) -> None:
     log = Disk(first).log
-    assert log.truncate_to(2)
+    assert log.truncator.truncate_to(2)
     assert (log.log_start_offset, log.log_end_offset) == (2, 2)
     knows_both(log, 0)
 
@@ -119,7 +119,7 @@ def test_after_a_restart(first: int, clean: bool) -> None:
     disk = Disk(first)
     knows_both(disk.restart(clean=clean), 4)
     knows_both(disk.restart(clean=not clean), 4)
-    disk.log.truncate_to(4)
+    disk.log.truncator.truncate_to(4)
     knows_both(disk.log, 2)
 
 
@@ -127,7 +127,7 @@ def test_after_a_restart(first: int, clean: bool) -> None:
 @pytest.mark.parametrize("clean", [True, False])
 def test_where_every_record_is_deleted(first: int, clean: bool) -> None:
     disk = Disk(first)
-    disk.log.delete_records_before(disk.log.log_end_offset)
+    disk.log.truncator.delete_records_before(disk.log.log_end_offset)
     knows_both(disk.restart(clean=clean), 4)
 
 
@@ -137,7 +137,7 @@ def test_a_producer_of_which_only_the_marker_is_left_sends_its_next_batch(clean:
     disk = Disk(0)
     data(disk.log, 7, 0, transactional=True)
     at = end_transaction(disk.log, 7, committed=True).first_offset
-    disk.log.delete_records_before(at)
+    disk.log.truncator.delete_records_before(at)
     log = disk.restart(clean=clean)
     if not clean:
         assert log.producer_state.producers[7].last_sequence == 0
@@ -152,7 +152,7 @@ def test_an_open_transaction_limits_nothing_below_the_log_start(
     """It began below the log start, and ends as before."""
     disk = Disk(first, transactional=True)
     if restart is None:
-        disk.log.truncate_to(4)
+        disk.log.truncator.truncate_to(4)
     else:
         disk.restart(clean=restart)
     log = disk.log
@@ -172,10 +172,10 @@ def test_a_transaction_that_ended_above_the_first_segment_is_not_open() -> None:
     end_transaction(log, IDLE, committed=True)
     for sequence in range(4):
         data(log, BUSY, sequence)
-    log.delete_records_before(3)
-    run_at_once(log.delete_old_segments(NOW_MS))
+    log.truncator.delete_records_before(3)
+    run_at_once(log.retention.delete_old_segments(NOW_MS))
     assert log.segments.base_offsets == [1]
-    log.truncate_to(5)
+    log.truncator.truncate_to(5)
     log.update_high_watermark(5)
     assert (log.producer_state.open_transactions(), log.last_stable_offset) == ({}, 5)
 
@@ -186,7 +186,9 @@ def test_a_log_that_begins_again_at_the_offset_of_a_snapshot_has_no_producers() 
     disk.log.roll(NOW_MS)
     base = disk.log.log_end_offset
     assert disk.log.producer_state.snapshots == [2, base]
-    states = killed_at_each_removal(disk.fs, lambda: disk.log.truncate_fully_and_start_at(base))
+    states = killed_at_each_removal(
+        disk.fs, lambda: disk.log.truncator.truncate_fully_and_start_at(base)
+    )
     assert disk.log.producer_state.producers == {}
     emptied = 0
     for each in states:
@@ -202,10 +204,10 @@ def test_a_full_truncation_that_fails_keeps_the_snapshot() -> None:
     disk = Disk(2)
     disk.fs.fail("pwrite", errno.ENOSPC, path_part="leader-epoch", times=2)
     with pytest.raises(DiskFull):
-        disk.log.truncate_fully_and_start_at(2)
+        disk.log.truncator.truncate_fully_and_start_at(2)
     assert disk.log.producer_state.snapshots == [2]
     disk.fs.heal()
-    disk.log.truncate_to(4)
+    disk.log.truncator.truncate_to(4)
     assert sorted(disk.log.producer_state.producers) == [IDLE, BUSY]
 
 
@@ -222,10 +224,10 @@ def test_damage_below_the_log_start_leaves_what_is_above(damaged: int, then: str
     data(log, 3, 0)
     for sequence in range(4):
         data(log, BUSY, sequence)
-    log.delete_records_before(3)
-    position = log.active_segment.position_of(damaged)
-    path = log.active_segment.log.path
-    log.active_segment.finish()  # its indexes are on the disk
+    log.truncator.delete_records_before(3)
+    position = log.local.active.position_of(damaged)
+    path = log.local.active.log.path
+    log.local.active.finish()  # its indexes are on the disk
     content = bytearray(fs.content(path))
     content[position : position + 70] = bytes(70)
     if then == "recovery":
@@ -238,7 +240,7 @@ def test_damage_below_the_log_start_leaves_what_is_above(damaged: int, then: str
         assert log.log_end_offset == 7
     else:
         fs.overwrite(path, bytes(content))
-        log.truncate_to(6)
+        log.truncator.truncate_to(6)
     knows_what_is_above(3, log)
 
 
@@ -255,10 +257,10 @@ def test_damage_behind_a_snapshot_below_the_log_start_leaves_the_indexes() -> No
     assert log.producer_state.snapshots == [1]
     for sequence in range(4):
         data(log, BUSY, sequence)
-    log.delete_records_before(3)
-    position = log.active_segment.position_of(1)
-    path = log.active_segment.log.path
-    log.active_segment.finish()
+    log.truncator.delete_records_before(3)
+    position = log.local.active.position_of(1)
+    path = log.local.active.log.path
+    log.local.active.finish()
     manager.checkpoint_all()
     fs = fs.after_kill()
     content = bytearray(fs.content(path))
@@ -285,7 +287,7 @@ def test_records_that_are_lost_below_the_log_start(lost: str, then: str) -> None
     log.roll(NOW_MS)
     for sequence in range(4):
         data(log, BUSY, sequence)
-    log.delete_records_before(4)
+    log.truncator.delete_records_before(4)
     size = log.segments.first.size
     path = log.segments.after(log.segments.first).log.path  # type: ignore[union-attr]
     snapshots = [log.producer_state.snapshot_path(offset) for offset in (1, 3)]
@@ -309,16 +311,16 @@ def test_records_that_are_lost_below_the_log_start(lost: str, then: str) -> None
         segment.log.truncate(len(content))
         if lost == "segment":
             log.segments.remove(segment)
-        log.truncate_to(6)
+        log.truncator.truncate_to(6)
     knows_what_is_above(4, log)
 
 
 def test_a_snapshot_without_segments_is_not_used() -> None:
     disk = Disk(2)
     disk.manager.checkpoint_all()
-    disk.log.delete_records_before(4)
+    disk.log.truncator.delete_records_before(4)
     disk.log.roll(NOW_MS)
-    disk.log.delete_records_before(6)
+    disk.log.truncator.delete_records_before(6)
     disk.manager.checkpoint_all()
     assert disk.log.producer_state.snapshots == [2, 6]
     disk.fs = disk.fs.after_kill()
@@ -352,11 +354,13 @@ def test_a_kill_while_segments_are_deleted(tiered: bool) -> None:
         data(log, BUSY, sequence)
     log.roll(NOW_MS)
     data(log, BUSY, 3)
-    log.flush(NOW_MS)
+    log.flusher.flush(NOW_MS)
     manager.checkpoint_all()
     if tiered:
         log.offsets.highest_remote_offset = log.log_end_offset - 1
-    states = killed_at_each_removal(fs, lambda: run_at_once(log.delete_old_segments(NOW_MS)))
+    states = killed_at_each_removal(
+        fs, lambda: run_at_once(log.retention.delete_old_segments(NOW_MS))
+    )
     assert log.segments.base_offsets == [7]
     assert len(states) > 6
     firsts = set()
@@ -370,7 +374,7 @@ def test_a_kill_while_segments_are_deleted(tiered: bool) -> None:
             assert sorted(again.producer_state.producers) == [IDLE, BUSY, 3, 4]
             assert again.producer_state.open_transactions() == {2: 4}
             assert again.last_stable_offset == max(2, again.log_start_offset)
-            again.truncate_to(again.log_end_offset - 1)
+            again.truncator.truncate_to(again.log_end_offset - 1)
     assert firsts >= {3, 4, 7}
 
 
@@ -401,7 +405,7 @@ def test_a_log_of_a_broker_that_had_forgotten_a_transaction_opens(recovered: boo
     disk.log.producer_state.forget(3)
     if not recovered:
         data(disk.log, IDLE, 1)
-        disk.log.flush(NOW_MS)
+        disk.log.flusher.flush(NOW_MS)
     disk.manager.checkpoint_all()
     if recovered:
         data(disk.log, IDLE, 1)

@@ -48,7 +48,9 @@ def check(log: Log, offset: int = 100) -> None:
 
 def test_the_state_survives_a_restart() -> None:
     disk = Disk()
-    disk.log.truncate_fully_and_start_at(100, 10, RemoteLogState(EPOCHS, snapshot(), NOW_MS))
+    disk.log.truncator.truncate_fully_and_start_at(
+        100, 10, RemoteLogState(EPOCHS, snapshot(), NOW_MS)
+    )
     check(disk.log)
     disk.logs.checkpoint_log_starts()
     disk.log.close()
@@ -61,7 +63,7 @@ def test_the_state_survives_a_restart() -> None:
 
 def test_an_open_transaction_limits_the_last_stable_offset() -> None:
     log = Disk().log
-    log.truncate_fully_and_start_at(100, 10, RemoteLogState(EPOCHS, snapshot(90), NOW_MS))
+    log.truncator.truncate_fully_and_start_at(100, 10, RemoteLogState(EPOCHS, snapshot(90), NOW_MS))
     assert log.producer_state.first_unstable_offset == 90
     assert log.last_stable_offset == 90
 
@@ -69,9 +71,11 @@ def test_an_open_transaction_limits_the_last_stable_offset() -> None:
 def test_twice_at_the_same_offset() -> None:
     log = Disk().log
     for _ in range(2):
-        log.truncate_fully_and_start_at(100, 10, RemoteLogState(EPOCHS, snapshot(), NOW_MS))
+        log.truncator.truncate_fully_and_start_at(
+            100, 10, RemoteLogState(EPOCHS, snapshot(), NOW_MS)
+        )
         check(log)
-    log.truncate_fully_and_start_at(100, 10, RemoteLogState(EPOCHS, None, NOW_MS))
+    log.truncator.truncate_fully_and_start_at(100, 10, RemoteLogState(EPOCHS, None, NOW_MS))
     assert log.producer_state.is_empty
     assert log.producer_state.snapshots == []
 
@@ -83,7 +87,7 @@ def test_at_the_base_offset_of_a_damaged_segment() -> None:
     log.append(batch_of(2), leader_epoch=1, now_ms=NOW_MS)
     assert log.segments.base_offsets == [0, 2]
     list(log.segments)[-1].log.truncate(20)
-    log.truncate_fully_and_start_at(2, 0, RemoteLogState(EPOCHS, snapshot(), NOW_MS))
+    log.truncator.truncate_fully_and_start_at(2, 0, RemoteLogState(EPOCHS, snapshot(), NOW_MS))
     assert (log.log_start_offset, log.log_end_offset, log.segments.base_offsets) == (0, 2, [2])
     assert log.producer_state.producers[9].epoch == 4
     assert log.producer_state.snapshots == [2]
@@ -92,7 +96,9 @@ def test_at_the_base_offset_of_a_damaged_segment() -> None:
 def test_a_corrupt_snapshot_changes_nothing() -> None:
     log = Disk().log
     with pytest.raises(CorruptFile):
-        log.truncate_fully_and_start_at(100, 10, RemoteLogState(EPOCHS, b"\x00\x01", NOW_MS))
+        log.truncator.truncate_fully_and_start_at(
+            100, 10, RemoteLogState(EPOCHS, b"\x00\x01", NOW_MS)
+        )
     assert (log.log_start_offset, log.log_end_offset) == (0, 2)
     assert log.leader_epochs.entries == [(1, 0)]
     assert log.read(0, 1_000, up_to=2).slice is not None

@@ -73,7 +73,7 @@ def long_way(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         sizes.append(len(records))
         return prepare_for_follower(records)
 
-    monkeypatch.setattr("ottla.storage.log.log_appender.prepare_for_follower", counted)
+    monkeypatch.setattr("ottla.storage.log.log.prepare_for_follower", counted)
     return sizes
 
 

@@ -28,7 +28,7 @@ def written(fs: MemoryFileSystem) -> None:
         end_transaction(log, producer, committed=False)
     log.roll(NOW_MS)
     append(log)
-    log.flush()
+    log.flusher.flush()
     assert aborted_in(log) == ABORTED
 
 

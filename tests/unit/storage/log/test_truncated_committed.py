@@ -23,9 +23,9 @@ def filled(fs: MemoryFileSystem, high_watermark: int = BATCHES) -> tuple[Log, li
     for number in range(BATCHES):
         if number == BATCHES // 2:
             log.roll(NOW_MS)
-        position = log.active_segment.size
+        position = log.local.active.size
         append(log)
-        batches.append(log.active_segment.log.read(position, 1000))
+        batches.append(log.local.active.log.read(position, 1000))
     log.offsets.high_watermark = high_watermark
     return log, batches
 
@@ -47,10 +47,10 @@ def test_committed_records_stay_on_the_disk(
     fs = MemoryFileSystem()
     log, batches = filled(fs, high_watermark)
     if is_prepared:
-        for work in log.prepare_truncation(offset, keep_committed=True):
+        for work in log.truncator.prepare(offset, keep_committed=True):
             if work is not None:
                 work()
-    assert log.truncate_to(offset, keep_committed=True)
+    assert log.truncator.truncate_to(offset, keep_committed=True)
     kept = b"".join(fs.content(f"{log.path}/{name}") for name in sorted(aside(log)))
     wanted = b"".join(batches[offset:high_watermark])
     assert kept.startswith(wanted)
@@ -65,24 +65,24 @@ def test_without_space_nothing_is_truncated() -> None:
     fs = MemoryFileSystem()
     log, _ = filled(fs)
     fs.fail("pwrite", errno.ENOSPC, path_part="set-aside", times=2)
-    for work in log.prepare_truncation(1, keep_committed=True):
+    for work in log.truncator.prepare(1, keep_committed=True):
         if work is not None:
             with pytest.raises(DiskFull):
                 work()
             break
     with pytest.raises(DiskFull):
-        log.truncate_to(1, keep_committed=True)
+        log.truncator.truncate_to(1, keep_committed=True)
     assert (log.log_end_offset, len(log.segments), aside(log)) == (BATCHES, 2, [])
     assert not log.log_directory.is_offline
     log.log_directory.append_error = None
-    assert log.truncate_to(1, keep_committed=True)
+    assert log.truncator.truncate_to(1, keep_committed=True)
     assert sorted(aside(log)) == [name_of(0), name_of(3)]
 
 
 def test_a_truncation_that_is_given_up_leaves_no_copy() -> None:
     fs = MemoryFileSystem()
     log, _ = filled(fs)
-    with closing(log.prepare_truncation(1, keep_committed=True)) as steps:
+    with closing(log.truncator.prepare(1, keep_committed=True)) as steps:
         for work in steps:
             if work is not None:
                 work()
@@ -104,7 +104,7 @@ def test_a_high_watermark_that_is_not_known_may_be_any() -> None:
         assert again.high_watermark == 0
         append(again)
         again.offsets.high_watermark = 0
-        again.truncate_to(4, keep_committed=True)
+        again.truncator.truncate_to(4, keep_committed=True)
         assert aside(again) == [name_of(3)]
         kept = after.content(f"{again.path}/{name_of(3)}")
         assert kept.startswith(b"".join(batches[4:]))
@@ -115,8 +115,8 @@ def test_a_high_watermark_that_is_not_known_may_be_any() -> None:
 def test_records_that_were_deleted_are_not_kept() -> None:
     fs = MemoryFileSystem()
     log, _ = filled(fs)
-    log.delete_records_before(BATCHES)
-    log.truncate_to(1, keep_committed=True)
+    log.truncator.delete_records_before(BATCHES)
+    log.truncator.truncate_to(1, keep_committed=True)
     assert aside(log) == []
 
 
@@ -134,7 +134,7 @@ def test_what_retention_would_delete(settings: dict[str, object], is_expired: bo
     log = new_log(**settings)
     append(log)
     log.roll(NOW_MS)
-    assert log.is_expired(NOW_MS + 1_000) is is_expired
+    assert log.retention.is_expired(NOW_MS + 1_000) is is_expired
 
 
 def test_segments_that_were_truncated_do_not_come_back_after_a_clean_stop() -> None:
@@ -145,8 +145,8 @@ def test_segments_that_were_truncated_do_not_come_back_after_a_clean_stop() -> N
     for _ in range(3):
         append(log)
         log.roll(NOW_MS)
-    log.flush()
-    log.truncate_to(1)
+    log.flusher.flush()
+    log.truncator.truncate_to(1)
     manager.shutdown(NOW_MS)
     again = manager_on(fs.after_power_failure()).get("t", 0)
     assert again is not None

@@ -26,7 +26,7 @@ def test_everything_from_the_offset_on_goes() -> None:
     for epoch in range(10):
         log.append(batch_of(2), leader_epoch=epoch, now_ms=NOW_MS)
     log.update_high_watermark(20)
-    assert log.truncate_to(6)
+    assert log.truncator.truncate_to(6)
     assert (log.log_end_offset, log.high_watermark) == (6, 6)
     assert [r.offset for r in fetched(log)] == list(range(6))
     assert log.leader_epochs.entries == [(0, 0), (1, 2), (2, 4)]
@@ -40,7 +40,7 @@ def test_a_batch_that_holds_the_offset_goes_as_a_whole() -> None:
     log = new_log()
     append(log, 3)
     append(log, 3)
-    assert log.truncate_to(4)
+    assert log.truncator.truncate_to(4)
     assert log.log_end_offset == 3
 
 
@@ -48,18 +48,18 @@ def test_an_offset_at_or_above_the_end_changes_nothing() -> None:
     log = new_log()
     append(log, 3)
     log.leader_epochs.assign(4, 3)  # became leader and has not written yet
-    assert not log.truncate_to(3)
+    assert not log.truncator.truncate_to(3)
     assert log.log_end_offset == 3
     assert log.leader_epochs.entries == [(0, 0)]
     with pytest.raises(ValueError, match="-1"):
-        log.truncate_to(-1)
+        log.truncator.truncate_to(-1)
 
 
 def test_an_offset_below_the_log_empties_it() -> None:
     log = new_log()
-    log.truncate_fully_and_start_at(100)
+    log.truncator.truncate_fully_and_start_at(100)
     append(log, 3)
-    assert log.truncate_to(40)
+    assert log.truncator.truncate_to(40)
     assert (log.log_start_offset, log.log_end_offset) == (40, 40)
     assert append(log).first_offset == 40
 
@@ -69,7 +69,7 @@ def test_full_truncation_restarts() -> None:
     log = new_log(fs, segment_bytes=300)
     for number in range(10):
         append(log, producer_id=7, producer_epoch=0, base_sequence=number)
-    log.truncate_fully_and_start_at(5)
+    log.truncator.truncate_fully_and_start_at(5)
     assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (5, 5, 5)
     assert log.segments.base_offsets == [5]
     assert log.producer_state.producers == {}
@@ -85,7 +85,7 @@ def test_producers_and_transactions_go_back_too() -> None:
     end_transaction(log, 7, committed=False)
     append(log, 3)
     log.offsets.high_watermark = 3
-    log.truncate_to(3)
+    log.truncator.truncate_to(3)
     assert log.producer_state.open_transactions() == {0: 7}
     assert log.last_stable_offset == 0
     assert log.producer_state.producers[7].last_sequence == 2
@@ -99,7 +99,7 @@ def test_a_failing_disk_goes_offline() -> None:
     append(log, 3)
     fs.fail("truncate", errno.EIO)
     with pytest.raises(LogDirectoryOffline):
-        log.truncate_to(0)
+        log.truncator.truncate_to(0)
 
 
 def preads(fs: MemoryFileSystem) -> int:
@@ -112,11 +112,11 @@ def test_nothing_is_replayed_when_there_are_no_producers() -> None:
     for _ in range(200):
         append(log, [(NOW_MS, None, bytes(20_000), [])])
     fs.calls.clear()
-    log.truncate_to(199)
+    log.truncator.truncate_to(199)
     assert preads(fs) < 10
     assert not log.producer_state.producers
     append(log, producer_id=7, producer_epoch=0, base_sequence=0)
-    log.truncate_to(150)
+    log.truncator.truncate_to(150)
     assert not log.producer_state.producers, "as there are producers, the batches count"
     assert log.producer_state.end_offset == 150
 
@@ -152,21 +152,15 @@ def producers_of(log: Log) -> tuple[object, ...]:
     return entries, state.open_transactions(), state.snapshots, state.end_offset, log.log_end_offset
 
 
-@pytest.fixture
-def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ottla.storage.log.producer_replay._STEP_BATCHES", 3)
-
-
-@pytest.mark.usefixtures("small_steps")
 @pytest.mark.parametrize("offset", range(0, 56, 5))
 def test_a_prepared_truncation_leaves_the_same_producers(offset: int) -> None:
     _, plain_log = producing(MemoryFileSystem())
-    plain_log.truncate_to(offset)
+    plain_log.truncator.truncate_to(offset)
     _, log = producing(MemoryFileSystem())
     before = producers_of(log)
-    for _ in log.prepare_truncation(offset):
+    for _ in log.truncator.prepare(offset):
         assert producers_of(log) == before, "the log can be used between the steps"
-    log.truncate_to(offset)
+    log.truncator.truncate_to(offset)
     ours, plain_ones = producers_of(log), producers_of(plain_log)
     # The plain one has the last five batches of a producer since the snapshot, as the prepared one.
     assert ours == plain_ones
@@ -186,27 +180,26 @@ def test_a_prepared_truncation_replays_in_steps() -> None:
         )
     fs.calls.clear()
     steps = 0
-    for _ in log.prepare_truncation(299):
+    for _ in log.truncator.prepare(299):
         steps += 1
         assert preads(fs) <= 8 * steps
     assert steps >= 3, "four MiB each"
     fs.calls.clear()
-    log.truncate_to(299)
+    log.truncator.truncate_to(299)
     assert preads(fs) < 10
     assert log.producer_state.producers[7].last_sequence == 298
 
 
-@pytest.mark.usefixtures("small_steps")
-@pytest.mark.parametrize("after", range(8))
+@pytest.mark.parametrize("after", range(0, 24, 3))
 def test_what_happens_between_the_steps_counts(after: int) -> None:
     def retention(manager: LogManager, log: Log) -> None:
         log.update_high_watermark(30)
-        log.delete_records_before(20)
+        log.truncator.delete_records_before(20)
         run_at_once(manager.cleanup(NOW_MS))
         manager.purge(NOW_MS + 10**9)
 
     def truncation(_: LogManager, log: Log) -> None:
-        log.truncate_to(35)
+        log.truncator.truncate_to(35)
         append(log, producer_id=77, producer_epoch=0, base_sequence=0)
         for sequence in range(20):
             append(log, producer_id=78, producer_epoch=0, base_sequence=sequence)
@@ -223,7 +216,7 @@ def test_what_happens_between_the_steps_counts(after: int) -> None:
             manager, log = producing(MemoryFileSystem())
             for snapshot in log.producer_state.snapshots:
                 log.producer_state.delete_snapshot(snapshot)
-            steps = log.prepare_truncation(45)
+            steps = log.truncator.prepare(45)
             if is_prepared:
                 for _ in zip(range(after), steps, strict=False):
                     pass
@@ -231,7 +224,7 @@ def test_what_happens_between_the_steps_counts(after: int) -> None:
             if is_prepared:
                 for _ in steps:
                     pass
-            log.truncate_to(45)
+            log.truncator.truncate_to(45)
             assert manager.offline_directories == []
             entries, transactions, _, end, log_end = producers_of(log)
             if event is retention:
@@ -251,10 +244,10 @@ def test_a_log_in_an_offline_directory_is_not_truncated() -> None:
     append(log, 3)
     log.log_directory.fail(OSError(5, "broken"))
     for work in (
-        lambda: list(log.prepare_truncation(3)),
-        lambda: log.truncate_to(3),
-        lambda: log.truncate_to(6),
-        lambda: log.truncate_fully_and_start_at(3),
+        lambda: list(log.truncator.prepare(3)),
+        lambda: log.truncator.truncate_to(3),
+        lambda: log.truncator.truncate_to(6),
+        lambda: log.truncator.truncate_fully_and_start_at(3),
     ):
         with pytest.raises(LogDirectoryOffline):
             work()
@@ -264,11 +257,11 @@ def test_a_log_in_an_offline_directory_is_not_truncated() -> None:
 def test_where_nothing_is_truncated_nothing_is_replayed() -> None:
     fs = MemoryFileSystem()
     log = new_log(fs)
-    log.truncate_fully_and_start_at(100)
+    log.truncator.truncate_fully_and_start_at(100)
     append(log, 3, producer_id=7, producer_epoch=0, base_sequence=0)
     fs.calls.clear()
     for offset in (40, log.log_end_offset, log.log_end_offset + 1):
-        assert list(log.prepare_truncation(offset)) == []
+        assert list(log.truncator.prepare(offset)) == []
     assert preads(fs) == 0
 
 
@@ -276,7 +269,7 @@ def test_a_batch_that_is_removed_because_it_holds_the_offset_is_not_replayed() -
     log = new_log()
     append(log, 3, producer_id=7, producer_epoch=0, base_sequence=0)
     append(log, 3, producer_id=7, producer_epoch=0, base_sequence=3)
-    log.truncate_to(4)
+    log.truncator.truncate_to(4)
     assert log.producer_state.producers[7].last_sequence == 2
 
 
@@ -284,9 +277,9 @@ def test_a_preparation_for_another_offset_is_not_used() -> None:
     log = new_log()
     append(log, 3, producer_id=7, producer_epoch=0, base_sequence=0)
     append(log, 3)
-    assert list(log.prepare_truncation(3)) == []
+    assert list(log.truncator.prepare(3)) == [None]
     run_at_once(log.producer_state.remove_expired(NOW_MS * 2))
-    log.truncate_to(2)
+    log.truncator.truncate_to(2)
     assert log.producer_state.is_empty
 
 
@@ -298,7 +291,7 @@ def test_an_offset_in_a_gap_between_segments() -> None:
     log.roll(NOW_MS)
     content = batch_of(2, base_offset=20, base_sequence=3, **fields)
     log.append_as_follower(content, now_ms=NOW_MS)
-    assert log.truncate_to(10)
+    assert log.truncator.truncate_to(10)
     assert log.log_end_offset == log.producer_state.end_offset == 3
     assert log.producer_state.producers[7].last_sequence == 2
 
@@ -312,15 +305,15 @@ def test_a_segment_that_begins_at_the_offset_becomes_the_active_one() -> None:
     append(log, 3)
     log.roll(NOW_MS)
     append(log, 3)
-    log.truncate_to(3)
+    log.truncator.truncate_to(3)
     assert log.segments.base_offsets == [0, 3]
-    assert log.active_segment is log.segments.active
+    assert log.local.active is log.segments.active
     assert any(path.endswith(".deleted") for path in fs.paths())
     manager.purge(0)
     assert not any(path.endswith(".deleted") for path in fs.paths()), (
         "they are not kept for a while"
     )
-    log.truncate_fully_and_start_at(3)
+    log.truncator.truncate_fully_and_start_at(3)
     manager.purge(0)
     assert not any(path.endswith(".deleted") for path in fs.paths())
 
@@ -337,7 +330,7 @@ def test_a_snapshot_above_the_end_is_deleted() -> None:
     again = manager.get("t", 0)
     assert again is not None
     assert again.producer_state.snapshots == [6]
-    again.truncate_to(3)
+    again.truncator.truncate_to(3)
     assert again.producer_state.snapshots == []
     assert not any(path.endswith(".snapshot") for path in fs.paths())
     again.roll(NOW_MS)
@@ -350,7 +343,7 @@ def test_a_transaction_whose_marker_is_replicated_stays_stable() -> None:
     end_transaction(log, 7, committed=True)
     append(log, 3)
     append(log, 3)
-    assert log.truncate_to(5)
+    assert log.truncator.truncate_to(5)
     assert log.last_stable_offset == log.high_watermark == 5
 
 
@@ -364,17 +357,17 @@ def test_epochs_that_cannot_be_written() -> None:
     epochs = log.leader_epochs.entries
     fs.fail("pwrite", errno.ENOSPC, path_part="leader-epoch", times=2)
     with pytest.raises(DiskFull):
-        log.truncate_to(6)
+        log.truncator.truncate_to(6)
     assert log.leader_epochs.entries == epochs
     names = fs.paths()
     with pytest.raises(DiskFull):
-        log.truncate_fully_and_start_at(40)
+        log.truncator.truncate_fully_and_start_at(40)
     assert fs.paths() == names, "the segment that was created is removed"
     assert log.log_end_offset == 6
     fs.heal()
     fs.fail("pwrite", errno.EIO, path_part="leader-epoch")
     with pytest.raises(LogDirectoryOffline):
-        log.delete_records_before(2)
+        log.truncator.delete_records_before(2)
 
 
 def test_a_full_truncation_half_way_takes_the_directory_offline() -> None:
@@ -383,7 +376,7 @@ def test_a_full_truncation_half_way_takes_the_directory_offline() -> None:
     append(log, 3)
     fs.fail("replace", errno.EIO, path_part=".log")
     with pytest.raises(LogDirectoryOffline):
-        log.truncate_fully_and_start_at(40)
+        log.truncator.truncate_fully_and_start_at(40)
     assert log.log_directory.is_offline
 
 
@@ -404,7 +397,7 @@ def test_a_full_truncation_to_the_names_in_use_needs_no_space() -> None:
     assert len(log.segments) > 1
     names = fs.paths()
     is_full = True
-    log.truncate_fully_and_start_at(0)
+    log.truncator.truncate_fully_and_start_at(0)
     assert (log.log_start_offset, log.log_end_offset, log.segments.base_offsets) == (0, 0, [0])
     assert set(names) > {each for each in fs.paths() if not each.endswith(".deleted")}
     is_full = False
@@ -421,9 +414,9 @@ def test_a_full_truncation_to_the_names_of_a_damaged_segment_needs_descriptors()
     names = fs.paths()
     fs.fail("open", errno.EMFILE, path_part=".log")
     with pytest.raises(ResourceExhausted):
-        log.truncate_fully_and_start_at(0)
+        log.truncator.truncate_fully_and_start_at(0)
     assert fs.paths() == names
-    log.truncate_fully_and_start_at(0)
+    log.truncator.truncate_fully_and_start_at(0)
     append(log, 1)
     assert [r.offset for r in fetched(log)] == [0]
 
@@ -432,7 +425,7 @@ def test_a_segment_after_a_full_truncation_is_not_as_old_as_time() -> None:
     """Records without timestamps: the segment rolls by its age."""
     log = new_log(segment_ms=1000)
     for offset in (40, 40, 50):
-        log.truncate_fully_and_start_at(offset)
+        log.truncator.truncate_fully_and_start_at(offset)
         for base_offset in (offset, offset + 1):
             record = batch_of([(-1, None, b"", [])], base_offset=base_offset)
             log.append_as_follower(record, now_ms=NOW_MS + 1000)
@@ -446,5 +439,5 @@ def test_a_segment_that_is_emptied_is_as_young_as_the_active_one() -> None:
     append(log, 2)
     first, second = log.segments
     assert (first.created_ms, second.created_ms) == (NOW_MS, NOW_MS + 50)
-    log.truncate_fully_and_start_at(0)
+    log.truncator.truncate_fully_and_start_at(0)
     assert [segment.created_ms for segment in log.segments] == [NOW_MS + 50]

@@ -18,7 +18,7 @@ def flushed(fs: MemoryFileSystem, **fields: object) -> tuple[LogManager, Log]:
     log = manager.get_or_create("t", 0, now_ms=NOW_MS)
     append(log, 3, **fields)
     append(log, 3)
-    log.flush()
+    log.flusher.flush()
     manager.checkpoint_recovery_points()
     return manager, log
 
@@ -27,14 +27,14 @@ def test_the_recovery_point_on_disk_is_lowered_first() -> None:
     """Else a crash after new appends would leave them unread by recovery."""
     fs = MemoryFileSystem()
     _, log = flushed(fs)
-    log.truncate_to(3)
+    log.truncator.truncate_to(3)
     assert fs.content(f"/disk/{RECOVERY_POINT_CHECKPOINT}") == b"0\n1\nt 0 3\n"
 
 
 def test_the_recovery_point_on_disk_is_lowered_by_a_full_truncation() -> None:
     fs = MemoryFileSystem()
     _, log = flushed(fs)
-    log.truncate_fully_and_start_at(2)
+    log.truncator.truncate_fully_and_start_at(2)
     assert fs.content(f"/disk/{RECOVERY_POINT_CHECKPOINT}") == b"0\n1\nt 0 2\n"
 
 
@@ -43,10 +43,10 @@ def test_the_recovery_point_is_written_only_where_it_is_lowered() -> None:
     manager = manager_on(fs)
     log = manager.get_or_create("t", 0, now_ms=NOW_MS)
     append(log, 3)
-    log.flush()
+    log.flusher.flush()
     append(log, 3)
     fs.calls.clear()
-    log.truncate_to(3)
+    log.truncator.truncate_to(3)
     assert [path for _, path in fs.calls if RECOVERY_POINT_CHECKPOINT in path] == []
 
 
@@ -63,7 +63,7 @@ def test_a_preparation_lowers_the_recovery_point_on_disk(producer: dict[str, int
     """So that `truncate_to`, which runs on the event loop, syncs no file."""
     fs = MemoryFileSystem()
     manager, log = flushed(fs, **producer)
-    (work,) = filter(None, log.prepare_truncation(4))
+    (work,) = filter(None, log.truncator.prepare(4))
     work()
     assert checkpoint(fs) == 3, "the batch that holds the offset is removed as a whole"
     assert log.recovery_point == 6, "the log is used meanwhile"
@@ -71,12 +71,12 @@ def test_a_preparation_lowers_the_recovery_point_on_disk(producer: dict[str, int
     assert checkpoint(fs) == 3
     other = manager.get_or_create("other", 0, now_ms=NOW_MS)
     append(other)
-    other.flush()
+    other.flusher.flush()
     fs.calls.clear()
-    log.truncate_to(4)
+    log.truncator.truncate_to(4)
     assert not [path for operation, path in fs.calls if RECOVERY_POINT_CHECKPOINT in path]
     append(log, 3)
-    log.flush()
+    log.flusher.flush()
     manager.checkpoint_recovery_points()
     assert checkpoint(fs) == log.recovery_point == 6
 
@@ -84,7 +84,7 @@ def test_a_preparation_lowers_the_recovery_point_on_disk(producer: dict[str, int
 def test_a_truncation_that_is_given_up_leaves_the_recovery_point() -> None:
     fs = MemoryFileSystem()
     manager, log = flushed(fs)
-    steps = log.prepare_truncation(4)
+    steps = log.truncator.prepare(4)
     work = next(steps)
     assert work is not None
     work()
@@ -104,16 +104,16 @@ def test_a_truncation_that_failed_does_not_keep_the_recovery_point_low(
     fs = MemoryFileSystem()
     manager, log = flushed(fs)
     log.assign_epoch(1, 5)
-    for work in log.prepare_truncation(4):
+    for work in log.truncator.prepare(4):
         assert work is not None
         work()
-    log.active_segment.log.close()  # as if evicted: it must be opened again
+    log.local.active.log.close()  # as if evicted: it must be opened again
     fs.fail(operation, code, path_part=path_part)
     with pytest.raises((DiskFull, ResourceExhausted)):
-        log.truncate_to(4)
+        log.truncator.truncate_to(4)
     manager.check_free_bytes()
     append(log, 3)
-    log.flush()
+    log.flusher.flush()
     manager.checkpoint_recovery_points()
     assert checkpoint(fs) == log.recovery_point == 9
 
@@ -121,18 +121,18 @@ def test_a_truncation_that_failed_does_not_keep_the_recovery_point_low(
 def test_a_preparation_that_was_not_written_is_made_up_for() -> None:
     fs = MemoryFileSystem()
     _, log = flushed(fs)
-    assert len(list(log.prepare_truncation(4))) == 1
-    log.truncate_to(4)
+    assert len(list(log.truncator.prepare(4))) == 1
+    log.truncator.truncate_to(4)
     assert checkpoint(fs) == 3
 
 
 def test_a_preparation_for_a_higher_offset_is_not_relied_upon() -> None:
     fs = MemoryFileSystem()
     _, log = flushed(fs)
-    for work in log.prepare_truncation(4):
+    for work in log.truncator.prepare(4):
         assert work is not None
         work()
-    log.truncate_to(0)
+    log.truncator.truncate_to(0)
     assert checkpoint(fs) == 0
 
 
@@ -141,8 +141,8 @@ def test_nothing_is_written_above_the_recovery_point() -> None:
     _, log = flushed(fs)
     append(log, 3)
     append(log, 3)
-    assert list(log.prepare_truncation(9)) == []
-    assert list(log.prepare_truncation(6)) == []
+    assert list(log.truncator.prepare(9)) == []
+    assert list(log.truncator.prepare(6)) == []
 
 
 def test_a_segment_that_begins_above_its_base_is_prepared() -> None:
@@ -151,10 +151,10 @@ def test_a_segment_that_begins_above_its_base_is_prepared() -> None:
     _, log = flushed(fs)
     log.roll(NOW_MS)
     log.append_as_follower(batch_of(base_offset=8), now_ms=NOW_MS)
-    log.flush()
-    (work,) = filter(None, log.prepare_truncation(6))
+    log.flusher.flush()
+    (work,) = filter(None, log.truncator.prepare(6))
     work()
     fs.calls.clear()
-    log.truncate_to(6)
+    log.truncator.truncate_to(6)
     assert [path for _, path in fs.calls if RECOVERY_POINT_CHECKPOINT in path] == []
     assert log.log_end_offset == log.recovery_point == checkpoint(fs) == 6

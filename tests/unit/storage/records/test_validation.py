@@ -1,12 +1,13 @@
 """What a producer may send: one test for each rule, and the rewriting that settings ask for."""
 
+from __future__ import annotations
+
 import pytest
 
 from ottla.protocol.records.batch import (
     BATCH_OVERHEAD,
     LOG_APPEND_TIME,
     BatchHeader,
-    iterate_batches,
     patch_max_timestamp,
     read_header,
 )
@@ -27,12 +28,23 @@ from ottla.storage.errors import OffsetsOutOfOrder
 from ottla.storage.producer.producer_entry import AppendOrigin
 from ottla.storage.records.batch_content import MAX_RECORDS_DECODED
 from ottla.storage.records.validation import (
+    CODECS,
     Accepted,
     assign,
+    check_size,
+    compression_cost,
+    level_of,
     prepare_for_follower,
+    target_codec,
     validate_records,
 )
-from ottla.storage.records.validation_budget import ValidationBudget, ValidationBudgetExceeded
+from ottla.storage.records.validation_budget import (
+    KIB_COMPRESSED,
+    KIB_COMPRESSED_WELL,
+    ValidationBudget,
+    ValidationBudgetExceeded,
+)
+from tests.doubles.record_batches import iterate_batches
 from tests.doubles.storage_logs import NOW_MS, NewRecord, batch_of, marker
 
 CLIENT, COORDINATOR = AppendOrigin.CLIENT, AppendOrigin.COORDINATOR
@@ -500,3 +512,29 @@ def test_recompression_corrects_the_newest_timestamp() -> None:
     patch_max_timestamp(batch, 0, 0, NOW_MS + 99)
     (header,) = headers(prepare(batch, compression_type="zstd"))
     assert (header.codec, header.max_timestamp) == (4, NOW_MS + 5)
+
+
+LZ4 = read_header(build_batch([(0, None, b"v", [])], codec=CODECS["lz4"]))
+
+
+def test_the_codec_of_the_producer_unless_one_is_set() -> None:
+    assert target_codec(LogConfig(compression_type="producer"), LZ4) == CODECS["lz4"]
+    assert target_codec(LogConfig(compression_type="uncompressed"), LZ4) == 0
+    assert target_codec(LogConfig(compression_type="zstd"), LZ4) == CODECS["zstd"]
+
+
+@pytest.mark.parametrize("name", ["gzip", "lz4", "zstd"])
+def test_the_level_of_each_codec(name: str) -> None:
+    config = LogConfig(**{f"compression_{name}_level": 7})
+    assert level_of(config, CODECS[name]) == 7
+    assert level_of(config, CODECS["snappy"]) is None
+    assert compression_cost(config, CODECS[name]) == KIB_COMPRESSED_WELL
+    assert compression_cost(config, CODECS["snappy"]) == KIB_COMPRESSED
+    assert compression_cost(config, 0) == 0
+
+
+def test_a_batch_that_is_too_large_after_compression() -> None:
+    config = LogConfig(max_message_bytes=100)
+    check_size(100, 1, config)
+    with pytest.raises(RecordTooLargeError, match="101 bytes with gzip compression"):
+        check_size(101, 1, config)

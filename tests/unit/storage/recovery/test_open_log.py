@@ -12,8 +12,8 @@ from ottla.storage.files.deletions import Deletions
 from ottla.storage.files.layout import LEADER_EPOCH_CHECKPOINT, segment_file_name
 from ottla.storage.files.log_directory import LogDirectory
 from ottla.storage.files.open_files import OpenFiles
+from ottla.storage.log.local_log import PartitionDirectory
 from ottla.storage.log.log import Log
-from ottla.storage.log.partition_directory import PartitionDirectory
 from ottla.storage.recovery.load_progress import DirectoryProgress
 from ottla.storage.recovery.recovery import Opening, open_log
 from tests.doubles.memory_file_system import MemoryFileSystem
@@ -454,8 +454,8 @@ def test_what_was_flushed_is_not_read_again(recovery_point: int) -> None:
     log = opened(fs, recovery_point=recovery_point, progress=progress)
     assert log.log_end_offset == 6
     assert progress.recovered_bytes == (6 - recovery_point) * len(batches(0, 1)[0])
-    assert log.active_segment.newest() == (NOW_MS + 5, 5)
-    segment = log.active_segment
+    assert log.local.active.newest() == (NOW_MS + 5, 5)
+    segment = log.local.active
     entries = [segment.offset_index.entry(n)[0] for n in range(segment.offset_index.entries)]
     assert entries == [offset for offset in range(1, 6) if offset != recovery_point]
     entries = [segment.time_index.entry(n)[1] for n in range(segment.time_index.entries)]
@@ -483,14 +483,14 @@ def test_with_a_damaged_index_the_whole_segment_is_read(suffix: str, recovery_po
     end = marker(9, committed=False)
     end[0:8] = (1).to_bytes(8, "big")
     write(fs, file_of(0), bytes(data) + bytes(end) + b"".join(batches(2, 6)))
-    aborted = opened(fs).active_segment.txn_index.entries()
+    aborted = opened(fs).local.active.txn_index.entries()
     assert len(aborted) == 1
     before = indexes(fs)
     with_zeros(fs, 0, suffix)
     log = opened(fs, recovery_point=recovery_point)
     assert log.log_end_offset == 6
     assert indexes(fs) == before
-    assert log.active_segment.txn_index.entries() == aborted
+    assert log.local.active.txn_index.entries() == aborted
 
 
 def test_the_newest_timestamp_may_be_one_that_was_flushed() -> None:
@@ -498,8 +498,8 @@ def test_the_newest_timestamp_may_be_one_that_was_flushed() -> None:
     newest = batch_of([(NOW_MS + 999, b"k", b"", [])])
     write(fs, file_of(0), bytes(newest) + b"".join(batches(1, 4)))
     log = opened(fs)
-    log.active_segment.finish()
-    assert opened(fs, recovery_point=2).active_segment.newest() == (NOW_MS + 999, 0)
+    log.local.active.finish()
+    assert opened(fs, recovery_point=2).local.active.newest() == (NOW_MS + 999, 0)
 
 
 # --- where the log starts ------------------------------------------------------------------------
@@ -567,7 +567,7 @@ def test_a_log_start_is_the_same_after_many_starts(clean: bool, start: int) -> N
     segments_of(fs, (0, 4), (4, 8))
     log = opened(fs)
     log.update_high_watermark(8)
-    log.delete_records_before(start)
+    log.truncator.delete_records_before(start)
     for _ in range(3):
         log = opened(fs, clean=clean, log_start_offset=start)
         assert log.log_start_offset == start

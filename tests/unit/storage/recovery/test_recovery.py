@@ -109,7 +109,7 @@ def test_after_a_kill_everything_written_is_there(flushed: int) -> None:
             base_sequence=2 * number, transactional=number >= 15,
         )  # fmt: skip
         if number + 1 == flushed:
-            log.flush()
+            log.flusher.flush()
             manager.checkpoint_all()
     end_transaction(log, 7, committed=False)
     append(log, 3)
@@ -122,7 +122,7 @@ def test_only_what_was_not_flushed_is_read() -> None:
     fs = MemoryFileSystem()
     manager, log = started(fs)
     fill(log, 40)
-    log.flush()
+    log.flusher.flush()
     manager.checkpoint_all()
     append(log)
     after = fs.after_kill()
@@ -136,7 +136,7 @@ def test_a_torn_last_write_is_cut_off(cut: int, caplog: pytest.LogCaptureFixture
     fs = MemoryFileSystem()
     _, log = started(fs)
     fill(log)
-    path = log.active_segment.log.path
+    path = log.local.active.log.path
     after = fs.after_kill()
     after.overwrite(path, fs.content(path) + bytes(batch_of(2, base_offset=40))[:cut])
     again = reopened(after)
@@ -150,7 +150,7 @@ def test_a_hole_of_zeros_at_the_end_is_cut_off() -> None:
     fs = MemoryFileSystem()
     _, log = started(fs)
     fill(log)
-    path = log.active_segment.log.path
+    path = log.local.active.log.path
     after = fs.after_kill()
     after.overwrite(path, fs.content(path) + bytes(5000))
     same(reopened(after), log)
@@ -180,7 +180,7 @@ def test_a_repeated_batch_is_cut_off() -> None:
     fs = MemoryFileSystem()
     _, log = started(fs)
     fill(log, 3)
-    path = log.active_segment.log.path
+    path = log.local.active.log.path
     after = fs.after_kill()
     after.overwrite(path, fs.content(path) * 2)
     same(reopened(after), log)
@@ -264,7 +264,7 @@ def test_a_log_that_ends_below_its_start_restarts(caplog: pytest.LogCaptureFixtu
     fs = MemoryFileSystem()
     manager, log = started(fs)
     fill(log)
-    log.delete_records_before(30)
+    log.truncator.delete_records_before(30)
     manager.shutdown(NOW_MS)
     for path in [p for p in fs.paths() if p.startswith(log.path) and ".log" in p][1:]:
         fs.remove(path)
@@ -279,7 +279,7 @@ def test_a_closed_log_that_is_damaged_is_recovered(caplog: pytest.LogCaptureFixt
     manager, log = started(fs)
     fill(log)
     manager.shutdown(NOW_MS)
-    path = log.active_segment.log.path
+    path = log.local.active.log.path
     fs.overwrite(path, fs.content(path)[:-1])
     again = reopened(fs)
     assert again.log_end_offset == 38
@@ -294,9 +294,9 @@ def test_progress_is_reported() -> None:
     progress = LoadProgress(lambda: planned.append(progress.recovery_bytes))
     manager = LogManager(["/disk"], fs=fs.after_kill())
     manager.load(NOW_MS, progress=progress)
-    assert set(planned) == {log.size_in_bytes}
+    assert set(planned) == {log.local.size_in_bytes}
     assert (progress.logs, progress.loaded_logs) == (1, 1)
-    assert progress.recovered_bytes == progress.recovery_bytes == log.size_in_bytes
+    assert progress.recovered_bytes == progress.recovery_bytes == log.local.size_in_bytes
     assert progress.directories["/disk"].remaining_bytes == 0
 
 
@@ -309,7 +309,7 @@ def test_an_empty_segment_behind_lost_records(compacted_to: int, missing_from: i
     manager.checkpoint_all()
     for _ in range(3):
         append(log, 2)
-    path, size = log.active_segment.log.path, log.active_segment.size
+    path, size = log.local.active.log.path, log.local.active.size
     log.roll(NOW_MS)
     if compacted_to >= 0:
         write_offset_checkpoint(fs, f"{ROOT}/{CLEANER_CHECKPOINT}", {("t", 0): compacted_to})
@@ -343,9 +343,9 @@ def test_the_producers_of_records_in_remote_storage_are_known_after_a_crash(
             append(
                 log, plain(2), producer_id=producer, producer_epoch=0, base_sequence=2 * number
             )  # fmt: skip
-    log.flush()
+    log.flusher.flush()
     log.offsets.highest_remote_offset = 27
-    run_at_once(log.delete_old_segments(NOW_MS))
+    run_at_once(log.retention.delete_old_segments(NOW_MS))
     manager.checkpoint_log_starts()
     fs.sync_directory(log.path)
     opened = manager_on(fs.after_power_failure(), **wanted).get("t", 0)
@@ -359,7 +359,7 @@ def test_a_log_that_is_loaded_leaves_its_flushes_to_the_broker() -> None:
     fs = MemoryFileSystem()
     _, log = started(fs)
     append(log)
-    log.flush()
+    log.flusher.flush()
     logs = LogManager([ROOT], log.config.replace(flush_messages=1), fs)
     requested: list[object] = []
     logs.flush_later = requested.append
@@ -378,7 +378,7 @@ def test_records_that_are_back_after_a_crash_have_their_leader_epochs() -> None:
         log.append(batch_of(plain(4, NOW_MS)), leader_epoch=epoch, now_ms=NOW_MS)
     log.update_high_watermark(8)
     before = log.leader_epochs.entries
-    log.delete_records_before(8)
+    log.truncator.delete_records_before(8)
     assert log.leader_epochs.entries == [(3, 8)]
     again = reopened(fs)
     assert again.log_start_offset == 0

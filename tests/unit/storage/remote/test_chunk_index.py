@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import sys
+
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -8,9 +11,12 @@ from ottla.storage.remote.chunk_index import (
     MAX_INT32,
     Chunk,
     ChunkIndex,
+    compress,
     decode_sizes,
+    decompress,
     encode_sizes,
 )
+from ottla.storage.remote.remote_storage import RemoteStorageError
 
 # From the tests of the plugin's ChunkSizesBinaryCodec: sizes, and the bytes of each but the last.
 WIDTHS = [
@@ -101,3 +107,32 @@ def test_sizes_that_do_not_fit_are_refused(
 def test_no_memory_for_an_index_with_too_many_chunks() -> None:
     with pytest.raises(ValueError, match="at most"):
         ChunkIndex.fixed(1, MAX_INT32, 1, 1)
+
+
+def test_a_frame_says_the_size_of_its_content() -> None:
+    frame = compress(b"content" * 1000)
+    assert zstandard.frame_content_size(frame) == 7000
+    assert decompress(frame, 7000) == b"content" * 1000
+
+
+def test_a_larger_content_is_not_decompressed() -> None:
+    with pytest.raises(ValueError, match="expected at most 6999"):
+        decompress(compress(bytes(7000)), 6999)
+
+
+def test_a_frame_without_a_size_is_refused() -> None:
+    frame = zstandard.ZstdCompressor(write_content_size=False).compress(b"content")
+    with pytest.raises(ValueError, match="expected at most"):
+        decompress(frame, 100)
+
+
+@pytest.mark.parametrize("frame", [b"", b"no frame", compress(b"content" * 9)[:-3]])
+def test_a_damaged_frame_is_refused(frame: bytes) -> None:
+    with pytest.raises(ValueError, match="compressed chunk"):
+        decompress(frame, 100)
+
+
+def test_without_the_package_an_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(RemoteStorageError, match=r"pip install 'ottla\[tiered\]'"):
+        compress(b"")

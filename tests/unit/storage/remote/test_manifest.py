@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ottla.storage.remote import kafka_uuid
+from ottla.storage.remote import object_keys as kafka_uuid
 from ottla.storage.remote.chunk_index import ChunkIndex
 from ottla.storage.remote.manifest import Checksums, IndexRange, SegmentManifest
 from ottla.storage.remote.remote_storage import RemoteIndexType, RemoteObjectCorruptError

@@ -6,10 +6,10 @@ import pytest
 
 from ottla.protocol.records.crc32c import crc32c
 from ottla.storage.files.fs import RealFileSystem
-from ottla.storage.remote.compression import decompress
+from ottla.storage.remote.chunk_index import decompress
 from ottla.storage.remote.manifest import IndexRange
 from ottla.storage.remote.remote_storage import RemoteIndexType, RemoteStorageError
-from ottla.storage.remote.segment_source import IndexSource, SegmentSource
+from ottla.storage.remote.segment_source import IndexSource, RateLimit, SegmentSource
 from tests.doubles.remote_segments import (
     INDEXES,
     LEADER_EPOCHS,
@@ -107,3 +107,23 @@ def test_indexes_that_a_segment_does_not_have(tmp_path: Path) -> None:
     (tmp_path / "0.index").unlink()
     with pytest.raises(RemoteStorageError, match="Cannot read the index"):
         IndexSource(RealFileSystem(), data)
+
+
+def test_bytes_take_their_time() -> None:
+    now = 100.0
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        slept.append(seconds)
+        now += seconds
+
+    limit = RateLimit(1000, lambda: now, sleep)
+    limit.acquire(500)
+    limit.acquire(2000)
+    limit.acquire(1)
+    assert slept == [0.5, 2.0]
+    now += 60  # what was not used is not saved up
+    limit.acquire(1000)
+    limit.acquire(1000)
+    assert slept == [0.5, 2.0, 1.0]

@@ -5,6 +5,7 @@ import pytest
 from ottla.broker.groups.consumer.consumer_group import ConsumerGroupState
 from ottla.broker.groups.consumer.member import MemberState
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.steps import run_at_once
 from ottla.protocol.topics import TopicPartition
 from tests.unit.broker.groups.consumer_helpers import Catalog, ConsumerSetup
 from tests.unit.broker.groups.helpers import GROUP, T0, T1
@@ -139,8 +140,11 @@ def test_offsets_are_committed_by_members_that_are_up_to_date() -> None:
     in_transaction = setup.commit({T0: 6}, "a", 0, producer_id=7).value
     assert in_transaction == {T0: ErrorCode.ILLEGAL_GENERATION}
     commits = setup.coordinator.commits
-    assert commits.fetch(GROUP, [T0], member_id="a", member_epoch=1)[1][T0].value.offset == 5
-    assert commits.fetch(GROUP, [T0], member_id="a", member_epoch=0)[0] == (
+    assert (
+        run_at_once(commits.fetch(GROUP, [T0], member_id="a", member_epoch=1))[1][T0].value.offset
+        == 5
+    )
+    assert run_at_once(commits.fetch(GROUP, [T0], member_id="a", member_epoch=0))[0] == (
         ErrorCode.STALE_MEMBER_EPOCH
     )
     assert setup.offset(T0) == 5
@@ -279,6 +283,6 @@ def test_listed_with_its_kind_and_state() -> None:
         ([], ["classic"], False),
         (["Empty"], [], False),
     ):
-        assert bool(admin.list_groups(states, types)[1]) is is_found
+        assert bool(run_at_once(admin.list_groups(states, types))[1]) is is_found
     assert admin.describe(GROUP).group_state == "Dead"
     assert "Reconciling" in setup.coordinator.states

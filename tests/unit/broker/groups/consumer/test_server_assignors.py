@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.broker.groups.consumer.cluster_topics import TopicDescription
 from ottla.broker.groups.consumer.member import Assignment, ConsumerMember
 from ottla.broker.groups.consumer.server_assignors import ASSIGNORS, RANGE, UNIFORM, assign
-from ottla.broker.groups.consumer.topic_catalog import TopicDescription
 from ottla.protocol.steps import run_at_once
 
 A, B = b"a" * 16, b"b" * 16

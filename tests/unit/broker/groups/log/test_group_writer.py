@@ -10,8 +10,8 @@ import pytest
 from ottla.broker.coordination.ports import AppendResult
 from ottla.broker.groups.log.group_writer import Change, GroupWriter
 from ottla.broker.groups.log.partition import GroupPartition
-from ottla.broker.runtime.slices import SlicedJobs
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.steps import TurnQueue
 
 GROUP = "g"
 
@@ -54,7 +54,7 @@ def test_a_defect_in_one_change_does_not_hold_the_next_ones(
     partition = Partition()
     partition.is_slow = is_slow
     unused = cast("Any", partition)
-    writer = GroupWriter(unused, unused, lambda: 0, lambda _: None, SlicedJobs(lambda _: None))
+    writer = GroupWriter(unused, unused, lambda: 0, lambda _: None, TurnQueue(lambda _: None))
     codes: list[int] = []
     responses: list[int] = []
 

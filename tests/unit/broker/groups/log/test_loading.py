@@ -1,12 +1,12 @@
 """Reading the log of a partition back, in slices, whatever is in it."""
 
 import logging
-from collections.abc import Iterator
+from unittest.mock import patch
 
 import pytest
 
 from ottla.broker.groups.classic.group import GroupState
-from ottla.broker.groups.log.loader import RECORDS_PER_STEP, GroupLoader
+from ottla.broker.groups.log.loader import GroupLoader
 from ottla.broker.groups.log.partition import GroupPartition
 from ottla.broker.groups.log.records import group_key, offset_key, offset_value
 from ottla.broker.groups.offsets import CommittedOffset
@@ -15,6 +15,7 @@ from ottla.protocol.records import compression
 from ottla.protocol.records.batch import read_header
 from ottla.protocol.records.builder import build_batch
 from ottla.protocol.records.control import end_transaction_marker
+from ottla.protocol.steps import run_at_once
 from ottla.protocol.topics import TopicPartition
 from tests.unit.broker.groups.helpers import GROUP, T0, T1, Setup
 
@@ -57,7 +58,7 @@ def test_no_request_is_served_while_loading() -> None:
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert setup.join().value.error_code == loading
     assert setup.commit({T0: 2}).value == {T0: loading}
-    assert setup.coordinator.commits.fetch(GROUP, [T0]) == (loading, {})
+    assert run_at_once(setup.coordinator.commits.fetch(GROUP, [T0])) == (loading, {})
     assert setup.coordinator.admin.describe(GROUP).error_code == loading
     assert setup.leave(("m", None)) == (loading, [])
 
@@ -121,17 +122,13 @@ def test_a_leader_that_stays_the_leader_keeps_what_is_loaded() -> None:
     assert setup.coordinator.partitions.active == []
 
 
+@pytest.mark.usefixtures("short_turns")
 def test_a_new_leader_epoch_while_loading_does_not_start_over() -> None:
-    setup = Setup()
-    for _ in range(12):
-        append(setup, *(commit("b", TopicPartition("t", n), n) for n in range(RECORDS_PER_STEP)))
-    slow_disk(setup)
-    setup.coordinator.on_elected(0, 1)
+    setup = loading_for_several_turns()
     setup.deferred.pop(0)()
-    now = setup.timer.clock.monotonic()
-    setup.coordinator.partitions.advance_epoch(0, 2)
-    setup.run_deferred()
-    assert setup.timer.clock.monotonic() - now < 12 * 0.007
+    with patch.object(setup.log, "read_batches", side_effect=AssertionError("read again")):
+        setup.coordinator.partitions.advance_epoch(0, 2)
+        setup.run_deferred()
     (partition,) = setup.coordinator.partitions.active
     assert partition.leader_epoch == 2
 
@@ -156,34 +153,18 @@ def test_resigning_while_loading_stops_the_load() -> None:
     assert setup.offset() == 1
 
 
-def slow_disk(setup: Setup) -> None:
-    """Reading a batch takes 7 ms, so that loading takes several turns."""
-    clock = setup.timer.clock
-    read_batches = setup.log.read_batches
-
-    def slow(partition: int, from_offset: int = 0) -> Iterator[memoryview]:
-        def read(batches: Iterator[memoryview]) -> Iterator[memoryview]:
-            for batch in batches:
-                clock.advance(7)
-                yield batch
-
-        return read(read_batches(partition, from_offset))
-
-    setup.log.read_batches = slow  # type: ignore[method-assign]
-
-
-def test_partitions_load_one_after_the_other_in_slices() -> None:
+@pytest.mark.usefixtures("short_turns")
+def test_partitions_load_one_after_the_other_in_turns() -> None:
     setup = Setup(offsets_topic_num_partitions=3)
-    for number in range(2 * RECORDS_PER_STEP):
+    for number in range(30):
         setup.commit({T0: number}, group_id=f"g{number}")
-    slow_disk(setup)
     for partition in range(3):
         setup.coordinator.on_elected(partition, 1)
     turns = 0
     while setup.deferred:
         setup.deferred.pop(0)()
         turns += 1
-        assert len(setup.deferred) <= 1
+        assert sum("_load_turn" in str(each) for each in setup.deferred) <= 1
     assert turns > 3
     assert setup.offset(group_id="g7") == 7
 
@@ -247,13 +228,13 @@ def loading_for_several_turns() -> Setup:
     append(setup, commit("a", T0, 10), producer_id=7)
     append(setup, commit("a", T1, 20), producer_id=8)
     for _ in range(12):
-        append(setup, *(commit("b", TopicPartition("t", n), n) for n in range(RECORDS_PER_STEP)))
-    slow_disk(setup)
+        append(setup, *(commit("b", TopicPartition("t", n), n) for n in range(5)))
     setup.coordinator.on_elected(0, 1)
     return setup
 
 
-@pytest.mark.parametrize("turn", range(5))
+@pytest.mark.usefixtures("short_turns")
+@pytest.mark.parametrize("turn", range(2))
 def test_a_marker_that_comes_while_a_partition_is_loading_counts(turn: int) -> None:
     setup = loading_for_several_turns()
     for _ in range(turn):
@@ -267,6 +248,7 @@ def test_a_marker_that_comes_while_a_partition_is_loading_counts(turn: int) -> N
     assert not setup.group("a").offsets.is_unstable(T1)
 
 
+@pytest.mark.usefixtures("short_turns")
 def test_markers_in_every_turn_of_a_load_count() -> None:
     setup = loading_for_several_turns()
     for producer_id in range(100, 200):
@@ -281,6 +263,7 @@ def test_markers_in_every_turn_of_a_load_count() -> None:
     assert {key.partition for key in found} == set(range(100, marked))
 
 
+@pytest.mark.usefixtures("short_turns")
 def test_a_marker_that_is_committed_after_the_load_counts_once() -> None:
     setup = loading_for_several_turns()
     setup.log.hold = True
@@ -293,6 +276,7 @@ def test_a_marker_that_is_committed_after_the_load_counts_once() -> None:
     assert setup.offset(T0, "a") == 11
 
 
+@pytest.mark.usefixtures("short_turns")
 def test_a_marker_and_then_a_resignation_while_loading() -> None:
     setup = loading_for_several_turns()
     setup.deferred.pop(0)()

@@ -8,7 +8,7 @@ import pytest
 
 from ottla.broker.config.dynamic_config import DynamicConfig
 from ottla.broker.handlers.admin.client_quotas import QuotaAdminHandlers
-from ottla.broker.requests.error_response import error_response
+from ottla.broker.requests.error_responses import error_response
 from ottla.broker.requests.request_channel import RequestContext
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.alter_client_quotas import (

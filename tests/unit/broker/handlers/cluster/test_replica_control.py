@@ -35,6 +35,7 @@ from ottla.protocol.messages.update_metadata import (
 )
 from ottla.protocol.topics import TopicPartition
 from tests.doubles.controller_cluster import settle
+from tests.doubles.pace import steps_per_turn
 from tests.doubles.replicas import TOPIC, TOPIC_ID, Replicas, codes
 
 
@@ -129,7 +130,7 @@ async def test_topic_configurations_are_read_before_each_new_log() -> None:
         await scene.control.leader_and_isr(scene.request(), 7)
     assert scene.configs.reads == [{TOPIC}, set()]
     key = TopicPartition(TOPIC, 0)
-    scene.replicas.leader_and_isr.remove_strays([key])
+    scene.replicas.leader_and_isr.stop_stray(key)
     scene.replicas.logs.delete_async(*key)
     assert codes(await scene.control.leader_and_isr(scene.request(), 7)) == [0]
     assert scene.configs.reads[2:] == [{TOPIC}]
@@ -302,7 +303,7 @@ async def test_a_late_deletion_leaves_the_new_topic_alone() -> None:
     scene.strays.kept = set()
     (row,) = (await scene.control.stop_replica(request)).partition_errors
     assert row.error_code == 0
-    assert log.is_closed
+    assert log.local.closed
 
 
 def full_metadata(topics: int, controller_epoch: int = 1) -> UpdateMetadataRequest:
@@ -326,37 +327,37 @@ def full_metadata(topics: int, controller_epoch: int = 1) -> UpdateMetadataReque
     )
 
 
-async def test_metadata_of_many_partitions_are_applied_in_slices_and_published_as_a_whole() -> None:
+async def test_metadata_of_many_partitions_are_published_as_a_whole() -> None:
     scene = Scene()
-    topics = replica_control._MAX_PARTITIONS_AT_ONCE // 10 * 3
-    result = scene.control.update_metadata(full_metadata(topics))
-    assert isinstance(result, Coroutine)
-    task = spawn(result, name="update")
-    seen = []
-    while not task.done():
-        seen.append(scene.replicas.metadata.snapshot.partition_count)
-        await asyncio.sleep(0)
+    with steps_per_turn(1):
+        result = scene.control.update_metadata(full_metadata(3))
+        assert isinstance(result, Coroutine)
+        task = spawn(result, name="update")
+        seen = []
+        while not task.done():
+            seen.append(scene.replicas.metadata.snapshot.partition_count)
+            await asyncio.sleep(0)
     assert len(set(seen)) == 2
-    assert len(seen) > 3
+    assert len(seen) > 30
     assert task.result().error_code == 0
-    assert seen[-1] - seen[0] == topics * 10
+    assert seen[-1] - seen[0] == 30
 
 
 async def test_updates_that_come_meanwhile_are_applied_after_it_in_their_order() -> None:
     scene = Scene()
-    many = replica_control._MAX_PARTITIONS_AT_ONCE // 10 * 3
     requests = [
-        full_metadata(many),
+        full_metadata(3),
         full_metadata(1, controller_epoch=3),
         full_metadata(2, controller_epoch=2),
     ]
     results = []
-    for request in requests:
-        result = scene.control.update_metadata(request)
-        assert isinstance(result, Coroutine)
-        results.append(spawn(result, name="update"))
-        await asyncio.sleep(0)
-    found = [(await result).error_code for result in results]
+    with steps_per_turn(1):
+        for request in requests:
+            result = scene.control.update_metadata(request)
+            assert isinstance(result, Coroutine)
+            results.append(spawn(result, name="update"))
+            await asyncio.sleep(0)
+        found = [(await result).error_code for result in results]
     assert found == [0, 0, ErrorCode.STALE_CONTROLLER_EPOCH]
     snapshot = scene.replicas.metadata.snapshot
     leaders = []
@@ -375,24 +376,24 @@ async def test_deleted_partitions_are_reported_although_the_request_is_cancelled
     """As that of a controller in this process is, when it resigns."""
     scene = Scene()
     reported: list[list[TopicPartition]] = []
-    topics = replica_control._MAX_PARTITIONS_AT_ONCE // 10 * 3
+    topics = 3
     request = full_metadata(topics)
     for topic in request.topic_states:
         topic.topic_id = topic.topic_name.encode().ljust(16, b"-")
-    await cast(Coroutine[Any, Any, object], scene.control.update_metadata(copy.deepcopy(request)))
+    scene.control.update_metadata(copy.deepcopy(request))
     scene.control._on_metadata = reported.append
     for topic in request.topic_states:
         for state in topic.partition_states:
             state.leader = LEADER_DURING_DELETE
-    result = scene.control.update_metadata(request)
-    assert isinstance(result, Coroutine)
-    task = spawn(result, name="update")
-    known = scene.replicas.metadata.snapshot
-    while scene.replicas.metadata.snapshot is known:  # noqa: ASYNC110 - a turn is waited for
+    with steps_per_turn(1):
+        result = scene.control.update_metadata(request)
+        assert isinstance(result, Coroutine)
+        task = spawn(result, name="update")
+        known = scene.replicas.metadata.snapshot
         await asyncio.sleep(0)
-    assert not task.done()
-    task.cancel()
-    await settle()
+        assert scene.replicas.metadata.snapshot is known
+        task.cancel()
+        await settle()
     assert [len(each) for each in reported] == [topics * 10]
 
 
@@ -405,14 +406,15 @@ def deletion(partitions: int) -> StopReplicaRequest:
     )
 
 
-async def test_many_replicas_are_deleted_in_slices() -> None:
+async def test_many_replicas_are_deleted_in_turns() -> None:
     scene = Scene()
     deleted: list[int] = []
     scene.replicas.leader_and_isr.on_deleted = lambda keys: deleted.append(len(keys))
     for index in range(70):
         scene.replicas.lead(index)
-    task = spawn(scene.control.stop_replica(deletion(70)), name="stop")
-    await asyncio.sleep(0)
+    with steps_per_turn(1):
+        task = spawn(scene.control.stop_replica(deletion(70)), name="stop")
+        await asyncio.sleep(0)
     left = len(scene.replicas.manager.partitions)
     assert 0 < left < 70
     response = await task
@@ -427,8 +429,9 @@ async def test_a_newer_registration_or_controller_ends_the_deletion(newer: str) 
     scene = Scene()
     for index in range(70):
         scene.replicas.lead(index)
-    task = spawn(scene.control.stop_replica(deletion(70)), name="stop")
-    await asyncio.sleep(0)
+    with steps_per_turn(1):
+        task = spawn(scene.control.stop_replica(deletion(70)), name="stop")
+        await asyncio.sleep(0)
     if newer == "broker":
         scene.broker_epoch.value += 1
     else:

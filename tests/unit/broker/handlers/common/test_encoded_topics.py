@@ -11,18 +11,14 @@ from ottla.broker.cluster.endpoints import Endpoints
 from ottla.broker.cluster.metadata_cache import MetadataCache
 from ottla.broker.handlers.common import encoded_topics
 from ottla.broker.handlers.common.encoded_topics import MAX_KINDS
-from ottla.broker.handlers.metadata import metadata
 from ottla.broker.handlers.metadata.metadata import MetadataHandler
-from ottla.broker.requests.amendments import amend
 from ottla.broker.requests.request_channel import RequestContext
-from ottla.broker.requests.request_context import DEFERRED, HandlerEntry, Route
-from ottla.broker.runtime.slices import STEPS_PER_SLICE
+from ottla.broker.requests.request_context import HandlerEntry, Route, amend
 from ottla.broker.runtime.tasks import spawn
 from ottla.protocol.headers import RequestHeader, encode_response
 from ottla.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
-    MetadataResponse,
     MetadataResponseTopic,
 )
 from ottla.protocol.messages.update_metadata import (
@@ -33,6 +29,9 @@ from ottla.protocol.messages.update_metadata import (
     UpdateMetadataTopicState,
 )
 from ottla.protocol.registry import ApiKey
+from ottla.protocol.steps import Steps, run_at_once, run_in_turns
+from tests.doubles.pace import steps_per_turn
+from tests.doubles.published_metadata import publish
 from tests.doubles.request_context import FakeContext
 
 VERSIONS = range(13)
@@ -86,8 +85,8 @@ def update(*topics: UpdateMetadataTopicState, brokers: tuple[int, ...] = (1, 2))
 @pytest.fixture
 def cache() -> MetadataCache:
     cache = MetadataCache()
-    cache.update(update(*(topic(number) for number in range(TOPICS))))
-    assert cache.snapshot.partition_count == TOPICS * PARTITIONS > metadata.MAX_PARTITIONS_AT_ONCE
+    publish(cache, update(*(topic(number) for number in range(TOPICS))))
+    assert cache.snapshot.partition_count == TOPICS * PARTITIONS
     return cache
 
 
@@ -109,32 +108,24 @@ def request_of(version: int, **fields: bool) -> MetadataRequest:
 
 
 async def large(handler: MetadataHandler, version: int, **fields: bool) -> bytes:
-    return await response_in_slices(handler, version, request_of(version, **fields))
+    """The response with all topics, as a client receives it."""
+    return await sent(handler, version, request_of(version, **fields))
 
 
-async def response_in_slices(
-    handler: MetadataHandler, version: int, request: MetadataRequest
-) -> bytes:
+async def sent(handler: MetadataHandler, version: int, request: MetadataRequest) -> bytes:
     context, connection = context_of(version, request)
     result = handler.handle(context, request)
-    assert not isinstance(result, MetadataResponse)
-    response = await result
-    if response is not DEFERRED:
-        context.respond(cast("Any", response))
-    (sent,) = connection.sent
-    return sent
+    context.respond(await run_in_turns(cast("Any", result)))
+    (frame,) = connection.sent
+    return frame
 
 
 def plain(cache: MetadataCache, version: int, **fields: bool) -> bytes:
-    return response_at_once(cache, version, request_of(version, **fields))
-
-
-def response_at_once(cache: MetadataCache, version: int, request: MetadataRequest) -> bytes:
+    """The response to a client that names all topics: those are not kept encoded."""
+    names = [MetadataRequestTopic(name=name) for name in cache.snapshot.topics]
+    request = MetadataRequest(names, **fields)
     context, _ = context_of(version, request)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metadata, "MAX_PARTITIONS_AT_ONCE", 10**9)
-        response = handler_of(cache).handle(context, request)
-    assert isinstance(response, MetadataResponse)
+    response = run_at_once(cast("Any", handler_of(cache).handle(context, request)))
     return b"".join(cast("Any", encode_response(ApiKey.METADATA, version, 77, response)))
 
 
@@ -156,47 +147,97 @@ async def test_the_bytes_are_those_of_the_usual_response(
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_a_topic_of_many_partitions_has_the_usual_bytes(version: int) -> None:
     cache = MetadataCache()
-    cache.update(update(topic(0, partitions=70), topic(1, partitions=2_500), topic(2)))
+    publish(cache, update(topic(0, partitions=70), topic(1, partitions=2_500), topic(2)))
     handler = handler_of(cache)
     for _ in range(2):
         assert await large(handler, version) == plain(cache, version)
-    names = ["topic-2", "missing", "topic-1", "topic-0", "topic-2"]
-    requested = [MetadataRequestTopic(name=name) for name in names]
-    if version >= 12:
-        requested.append(MetadataRequestTopic(topic_id=b"?" * 16, name=None))
-    request = MetadataRequest(requested)
-    found = await response_in_slices(handler, version, request)
-    assert found == response_at_once(cache, version, request)
 
 
 async def test_changes_are_seen(cache: MetadataCache) -> None:
     handler = handler_of(cache)
     before = await large(handler, 12)
-    cache.update(update(topic(7, leader=2), topic(TOPICS)))
+    publish(cache, update(topic(7, leader=2), topic(TOPICS)))
     changed = await large(handler, 12)
     assert changed == plain(cache, 12) != before
-    cache.update(update(topic(8, leader=-2)))  # deleted
+    publish(cache, update(topic(8, leader=-2)))  # deleted
     assert await large(handler, 12) == plain(cache, 12) != changed
     assert len(next(iter(handler._encoded._kept.values()))) == TOPICS
-    cache.update(update(brokers=(2,)))  # the leaders are away
+    publish(cache, update(brokers=(2,)))  # the leaders are away
     assert await large(handler, 12) == plain(cache, 12)
 
 
-async def test_only_what_has_changed_is_built_again(cache: MetadataCache) -> None:
-    handler = handler_of(cache)
-    await large(handler, 12)
-    cache.update(update(topic(7, leader=2)))
-    built: list[MetadataResponseTopic] = []
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the topics that are encoded."""
+    names: list[str] = []
     encode = encoded_topics.encode_topic
 
-    def counted(row: MetadataResponseTopic, version: int) -> bytes:
-        built.append(row)
+    def counted(row: MetadataResponseTopic, version: int) -> Steps[bytes]:
+        names.append(cast("str", row.name))
         return encode(row, version)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(encoded_topics, "encode_topic", counted)
-        await large(handler, 12)
-    assert [row.name for row in built] == ["topic-7"]
+    monkeypatch.setattr(encoded_topics, "encode_topic", counted)
+    return names
+
+
+async def test_only_what_has_changed_is_encoded_again(
+    cache: MetadataCache, built: list[str]
+) -> None:
+    handler = handler_of(cache)
+    await large(handler, 12)
+    built.clear()
+    publish(cache, update(topic(7, leader=2)))
+    await large(handler, 12)
+    assert built == ["topic-7"]
+
+
+@pytest.mark.parametrize("steps", [1, 100])
+async def test_a_topic_is_encoded_once_for_all_responses_that_wait(
+    cache: MetadataCache, built: list[str], steps: int
+) -> None:
+    """Many clients refresh at once after each change of the brokers."""
+    handler = handler_of(cache)
+    with steps_per_turn(steps):
+        tasks = [spawn(large(handler, 12), name="large") for _ in range(20)]
+        found = [await task for task in tasks]
+    assert sorted(built) == sorted(cache.snapshot.topics)
+    assert set(found) == {plain(cache, 12)}
+
+
+async def test_snapshots_of_responses_that_wait_do_not_replace_each_other(
+    cache: MetadataCache, built: list[str]
+) -> None:
+    handler = handler_of(cache)
+    with steps_per_turn(1):
+        tasks = []
+        expected = []
+        for leader in (1, 2, 3):
+            publish(cache, update(topic(7, leader=leader), brokers=(1, 2, 3)))
+            expected.append(plain(cache, 12))
+            for _ in range(2):
+                tasks.append(spawn(large(handler, 12), name="large"))
+                await asyncio.sleep(0)
+        found = [await task for task in tasks]
+    assert found == [each for each in expected for _ in range(2)]
+    assert len(built) == TOPICS + 2
+    assert len(next(iter(handler._encoded._kept.values()))) == TOPICS
+
+
+async def test_a_topic_that_cannot_be_encoded_is_tried_again(
+    cache: MetadataCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handler = handler_of(cache)
+
+    def fails(row: MetadataResponseTopic, version: int) -> Steps[bytes]:
+        yield
+        raise ValueError("no bytes")
+
+    with monkeypatch.context() as patch, steps_per_turn(1):
+        patch.setattr(encoded_topics, "encode_topic", fails)
+        tasks = [spawn(large(handler, 12), name="large") for _ in range(2)]
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(each, (ValueError, RuntimeError)) for each in outcomes)
+    assert await large(handler, 12) == plain(cache, 12)
 
 
 async def test_access_control_filters_adds_and_sets_operations(cache: MetadataCache) -> None:
@@ -210,25 +251,25 @@ async def test_access_control_filters_adds_and_sets_operations(cache: MetadataCa
 
     amend(context, change)
     result = handler_of(cache).handle(context, request)
-    assert not isinstance(result, MetadataResponse)
-    context.respond(await result)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metadata, "MAX_PARTITIONS_AT_ONCE", 10**9)
-        expected = handler_of(cache).handle(context_of(12, request)[0], request)
+    context.respond(await run_in_turns(cast("Any", result)))
+    named = MetadataRequest(
+        [MetadataRequestTopic(name=name) for name in cache.snapshot.topics],
+        include_topic_authorized_operations=True,
+    )
+    expected = run_at_once(cast("Any", handler_of(cache).handle(context_of(12, named)[0], named)))
     change(expected)
     parts = encode_response(ApiKey.METADATA, 12, 77, cast("Any", expected))
     assert connection.sent == [b"".join(cast("Any", parts))]
 
 
-async def test_others_run_between_the_slices(cache: MetadataCache) -> None:
-    task = spawn(large(handler_of(cache), 12), name="large")
-    turns = 0
-    while not task.done():
-        await asyncio.sleep(0)
-        turns += 1
-    # A step ends with the topic in which the partitions reach the number.
-    steps = TOPICS // -(-encoded_topics.PARTITIONS_PER_STEP // (PARTITIONS + 1))
-    assert turns >= steps // STEPS_PER_SLICE >= 1
+async def test_others_run_between_the_turns(cache: MetadataCache) -> None:
+    with steps_per_turn(8):
+        task = spawn(large(handler_of(cache), 12), name="large")
+        turns = 0
+        while not task.done():
+            await asyncio.sleep(0)
+            turns += 1
+    assert turns >= TOPICS * PARTITIONS // 8
     assert task.result() == plain(cache, 12)
 
 

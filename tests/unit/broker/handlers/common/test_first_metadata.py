@@ -12,6 +12,7 @@ from ottla.broker.requests.request_channel import RequestContext
 from ottla.broker.runtime.tasks import spawn
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.messages.update_metadata import UpdateMetadataBroker, UpdateMetadataRequest
+from tests.doubles.published_metadata import publish
 from tests.doubles.request_context import FakeContext
 
 CONTEXT = cast(RequestContext, FakeContext(3, 12))
@@ -26,7 +27,9 @@ def response(cache: MetadataCache) -> Any:
 
 
 def first_update(cache: MetadataCache) -> None:
-    cache.update(UpdateMetadataRequest(controller_id=7, live_brokers=[UpdateMetadataBroker(id=7)]))
+    publish(
+        cache, UpdateMetadataRequest(controller_id=7, live_brokers=[UpdateMetadataBroker(id=7)])
+    )
 
 
 def test_a_request_is_handled_at_once_when_there_are_brokers() -> None:

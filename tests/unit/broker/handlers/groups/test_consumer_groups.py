@@ -10,13 +10,12 @@ import pytest
 from ottla.broker.groups.events import GroupEvents
 from ottla.broker.handlers.common.group_request_errors import GroupRequestErrorLog
 from ottla.broker.handlers.groups.consumer_groups import ConsumerGroupsNotEnabled
-from ottla.broker.handlers.table import build_table
+from ottla.broker.requests.api_routes import entries_of
 from ottla.broker.requests.request_channel import RequestContext
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from ottla.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.doubles.request_context import FakeContext
-from tests.unit.broker.handlers.tables import placeholders
 
 
 def handlers() -> ConsumerGroupsNotEnabled:
@@ -41,6 +40,5 @@ def test_each_described_group_has_the_error() -> None:
 
 
 def test_version_0_is_listed_as_by_kafka_3_9() -> None:
-    table = build_table(placeholders()._replace(consumer_groups=handlers()))
-    rows = {entry.api_key: (entry.min_version, entry.max_version) for entry in table}
-    assert (rows[68], rows[69]) == ((0, 0), (0, 0))
+    rows = [(each.api_key, each.min_version, each.max_version) for each in entries_of(handlers())]
+    assert rows == [(68, 0, 0), (69, 0, 0)]

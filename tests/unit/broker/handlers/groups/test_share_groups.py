@@ -24,6 +24,7 @@ from ottla.protocol.messages.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
+from ottla.protocol.steps import run_at_once
 from tests.doubles.request_context import FakeContext
 from tests.unit.broker.groups.share.test_share_groups import TOPIC, Scene
 
@@ -59,7 +60,7 @@ async def test_a_member_joins_and_is_described() -> None:
     assert (row.topic_id, row.partitions) == (TOPIC, [0, 1])
     request = ShareGroupDescribeRequest(["g", "?"], include_authorized_operations=True)
     context = FakeContext(77, 1)
-    known, unknown = made.describe(cast(RequestContext, context), request).groups
+    known, unknown = run_at_once(made.describe(cast(RequestContext, context), request)).groups
     assert (known.group_state, known.group_epoch, known.assignor_name) == ("Stable", 1, "simple")
     assert [member.member_id for member in known.members] == ["m"]
     assert known.members[0].assignment.topic_partitions[0].topic_name == "t"
@@ -82,7 +83,7 @@ async def test_another_coordinator() -> None:
     scene.coordinator.on_resigned(0)
     request = ShareGroupDescribeRequest(["g"])
     context = FakeContext(77, 1)
-    (row,) = handlers(scene).describe(cast(RequestContext, context), request).groups
+    (row,) = run_at_once(handlers(scene).describe(cast(RequestContext, context), request)).groups
     assert row.error_code == ErrorCode.NOT_COORDINATOR
 
 
@@ -91,12 +92,15 @@ async def test_share_groups_are_listed_and_deleted() -> None:
     await scene.beat("a")
     made = GroupAdminHandlers(scene.coordinator.admin, scene.groups)
     context = cast(RequestContext, FakeContext(16, 5))
-    listed = made.list_groups(context, ListGroupsRequest(types_filter=["Share"])).groups
+    request = ListGroupsRequest(types_filter=["Share"])
+    listed = run_at_once(made.list_groups(context, request)).groups
     assert [(row.group_id, row.group_state, row.group_type) for row in listed] == [
         ("g", "Stable", "share")
     ]
-    assert not made.list_groups(context, ListGroupsRequest(types_filter=["classic"])).groups
-    assert not made.list_groups(context, ListGroupsRequest(states_filter=["Empty"])).groups
+    request = ListGroupsRequest(types_filter=["classic"])
+    assert not run_at_once(made.list_groups(context, request)).groups
+    request = ListGroupsRequest(states_filter=["Empty"])
+    assert not run_at_once(made.list_groups(context, request)).groups
     await scene.beat("a", -1)
     deleting = FakeContext(42, 2)
     made.delete_groups(cast(RequestContext, deleting), DeleteGroupsRequest(["g", "?"]))

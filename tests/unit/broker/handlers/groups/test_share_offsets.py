@@ -4,7 +4,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
-from ottla.broker.handlers.groups.share_offsets import ShareOffsetsHandlers
+from ottla.broker.handlers.groups.share_groups import ShareOffsetsHandlers
 from ottla.broker.requests.request_channel import RequestContext
 from ottla.broker.share.persister import SharePartitionKey, StateSummary
 from ottla.protocol.errors import ErrorCode, KafkaError

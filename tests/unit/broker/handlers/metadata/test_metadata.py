@@ -26,6 +26,7 @@ from ottla.protocol.messages.update_metadata import (
     UpdateMetadataTopicState,
 )
 from ottla.protocol.uuids import ZERO_UUID
+from tests.doubles.published_metadata import publish
 from tests.doubles.request_context import Asked
 
 NEWEST = 12
@@ -51,7 +52,8 @@ class Scene:
         self.cache = MetadataCache()
         plain = [UpdateMetadataEndpoint(9000 + n, f"host{n}", "PLAINTEXT", 0) for n in (1, 2)]
         secure = UpdateMetadataEndpoint(9443, "host1", "SSL", 1)
-        self.cache.update(
+        publish(
+            self.cache,
             UpdateMetadataRequest(
                 controller_id=2,
                 controller_epoch=1,
@@ -63,7 +65,7 @@ class Scene:
                     UpdateMetadataTopicState("t", TOPIC_ID, [partition(1, 2), partition(0, 1)]),
                     UpdateMetadataTopicState("__consumer_offsets", GROUPS_ID, [partition(0, 2)]),
                 ],
-            )
+            ),
         )
         self.creator = Creator()
         self.handler = MetadataHandler(
@@ -220,7 +222,8 @@ def test_a_leader_without_the_listener(version: int) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_partition_without_a_leader(version: int) -> None:
     scene = Scene()
-    scene.cache.update(
+    publish(
+        scene.cache,
         UpdateMetadataRequest(
             controller_id=2,
             controller_epoch=1,
@@ -230,7 +233,7 @@ def test_a_partition_without_a_leader(version: int) -> None:
                 )
             ],
             topic_states=[UpdateMetadataTopicState("t", TOPIC_ID, [partition(0, -1)])],
-        )
+        ),
     )
     (topic,) = scene.ask_for("t", version=version).topics
     assert only(topic, 0) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)

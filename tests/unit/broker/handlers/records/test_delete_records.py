@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from ottla.broker.handlers.records.delete_records import DeleteRecordsHandler
-from ottla.broker.replication.delayed_fetch import FetchParams
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -15,7 +14,8 @@ from ottla.protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from ottla.protocol.messages.fetch import FetchPartition
-from tests.doubles.replicas import TOPIC, TOPIC_ID, Replicas
+from tests.doubles.fetched import FetchMessages
+from tests.doubles.replicas import TOPIC, Replicas
 from tests.doubles.request_context import Asked
 
 
@@ -31,10 +31,8 @@ class Scene(Replicas):
 
     def follower_fetches(self, offset: int, start: int) -> None:
         """Broker 2 says in a fetch where its log starts."""
-        params = FetchParams()
-        params.replica_id, params.max_bytes = 2, 1 << 20
         position = FetchPartition(0, fetch_offset=offset, log_start_offset=start)
-        self.manager.read(params, [(TOPIC, TOPIC_ID, position)])
+        FetchMessages(self.manager, position, replica_id=2, max_wait_ms=0)
 
 
 def result(asked: Asked) -> DeleteRecordsPartitionResult:

@@ -2,15 +2,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
 from ottla.broker.cluster.metadata_cache import LEADER_DURING_DELETE
-from ottla.broker.handlers.records import fetch
-from ottla.broker.replication import large_fetches
-from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.requests.request_channel import DEFERRED, RequestContext
 from ottla.broker.runtime.tasks import running_tasks
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.fetch import (
@@ -23,31 +20,13 @@ from ottla.protocol.messages.fetch import (
 )
 from ottla.protocol.records.reader import read_records
 from tests.doubles.replicas import BROKER, TOPIC, TOPIC_ID
-from tests.doubles.request_context import FakeContext
+from tests.doubles.request_context import FakeContext, finished
 from tests.unit.broker.handlers.scene import DataPath
 
 NEWEST = 17
 WITH_IDS = 13
 WITH_REPLICA_STATE = 15
 OTHER = BROKER + 1
-
-
-@pytest.fixture(autouse=True, params=["at once", "in slices", "followers in slices"])
-def _handling(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Requests of thousands of partitions are handled in slices, to the same effect."""
-    limits = {
-        "in slices": "MAX_PARTITIONS_PER_TURN",
-        "followers in slices": "MAX_FOLLOWED_PER_TURN",
-    }
-    if request.param in limits:
-        monkeypatch.setattr(fetch, limits[request.param], 0)
-        monkeypatch.setattr(large_fetches, "spawn", finish)
-
-
-def finish(coroutine: Coroutine[Any, Any, object], name: str) -> None:
-    """Runs a coroutine that waits for nothing."""
-    with pytest.raises(StopIteration):
-        coroutine.send(None)
 
 
 class Fetched:
@@ -80,9 +59,9 @@ class Fetched:
                 request.replica_id = replica
         self.context = FakeContext(1, version)
         self.context.request_throttle_ms = request_throttle_ms
-        result = path.fetch.handle(self.context, request)  # type: ignore[arg-type]  # a double
-        if isinstance(result, Coroutine):
-            finish(result, "fetch")
+        response = finished(path.fetch.handle(self.context, request))  # type: ignore[arg-type]  # a double
+        if response is not DEFERRED:
+            self.context.respond(response)
 
     @property
     def is_pending(self) -> bool:
@@ -169,6 +148,24 @@ def test_topics_that_may_not_be_read_are_refused() -> None:
     assert fetched.row.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert fetched.row.records == b""
     assert asked == [False]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_right_that_is_revoked_while_a_fetch_waits(count: int) -> None:
+    allowed = True
+
+    def may_read(context: RequestContext, is_follower: bool) -> Callable[[str], bool]:
+        return lambda topic: allowed
+
+    path = DataPath(may_read=may_read)
+    path.lead()
+    waiting = [Fetched(path, 0, session_epoch=epoch) for epoch in (-1, 0)[:count]]
+    assert all(each.is_pending for each in waiting)
+    allowed = False
+    path.append(1)
+    for each in waiting:
+        assert each.row.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert each.row.records == b""
 
 
 def test_the_new_leader_is_named() -> None:
@@ -278,7 +275,7 @@ def test_a_session_does_not_read_the_next_topic_of_its_name(replica: int) -> Non
     fields = {"replica": replica, "max_wait_ms": 0}
     session_id = Fetched(path, 2, session_epoch=0, **fields).response.session_id
     key = path.partition().key
-    path.leader_and_isr.remove_strays([key])
+    path.leader_and_isr.stop_stray(key)
     path.logs.delete_async(*key)
     partition = path.lead(replicas=[1, 2], topic_id=b"2" * 16)
     path.append(3)
@@ -426,26 +423,3 @@ def test_only_failures_of_the_broker_are_counted() -> None:
     led.offline = True
     Fetched(path, 0, version=6)
     assert statistics.failed_fetches == 1
-
-
-@pytest.mark.parametrize(
-    ("changed", "read", "is_follower", "large"),
-    [
-        (5, 5, True, False),
-        (6, 6, True, True),
-        (6, 24, True, True),
-        (6, 25, True, False),  # only those with news are read at once, which is less
-        (6, 6, False, False),  # a consumer's `fetch.min.bytes` does not count in slices
-        (9, 100, False, True),
-    ],
-)
-def test_what_is_handled_in_slices(
-    monkeypatch: pytest.MonkeyPatch, changed: int, read: int, is_follower: bool, large: bool
-) -> None:
-    monkeypatch.setattr(fetch, "MAX_PARTITIONS_PER_TURN", 8)
-    monkeypatch.setattr(fetch, "MAX_FOLLOWED_PER_TURN", 5)
-    rows = [FetchPartition(partition=index) for index in range(changed)]
-    assert (
-        fetch._is_large(FetchRequest(topics=[FetchTopic("t", partitions=rows)]), read, is_follower)
-        == large
-    )

@@ -1,13 +1,9 @@
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import Any
+import asyncio
 
 import pytest
 
-from ottla.broker.handlers.common import transactional_produce
-from ottla.broker.handlers.records import produce
-from ottla.broker.replication import large_produces
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.produce import (
     PartitionProduceData,
@@ -21,29 +17,13 @@ from ottla.protocol.records.legacy import build_message_set
 from ottla.protocol.records.reader import read_records
 from ottla.protocol.records.record import Record
 from ottla.protocol.topics import TopicPartition
+from tests.doubles.pace import steps_per_turn
 from tests.doubles.replicas import TOPIC
 from tests.doubles.request_context import Asked
 from tests.unit.broker.handlers.scene import DataPath
 
 NEWEST = 11
 BATCH = build_batch([(1_000, b"k", b"v", [])])
-
-
-@pytest.fixture(autouse=True, params=["at once", "in turns"])
-def _handling(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Requests to thousands of partitions are handled in several turns, to the same effect."""
-    if request.param == "in turns":
-        monkeypatch.setattr(transactional_produce, "MAX_PARTITIONS_PER_TURN", 0)
-        monkeypatch.setattr(produce, "MAX_PARTITIONS_PER_TURN", 0)
-        monkeypatch.setattr(large_produces, "MAX_PARTITIONS_PER_TURN", 1)
-        for module in (produce, large_produces):
-            monkeypatch.setattr(module, "spawn", finish)
-
-
-def finish(coroutine: Coroutine[Any, Any, object], name: str) -> None:
-    """Runs a coroutine that waits for nothing but other turns."""
-    for _ in coroutine.__await__():
-        pass
 
 
 def request(
@@ -75,6 +55,31 @@ def test_a_batch_in_every_version(version: int) -> None:
     path.lead()
     (row,) = rows(ask(path, request(BATCH), version))
     assert (row.error_code, row.base_offset, row.log_append_time_ms) == (0, 0, -1)
+
+
+@pytest.mark.parametrize("transactional_id", [None, "x"])
+@pytest.mark.parametrize("acks", [0, 1])
+async def test_many_partitions_are_handled_in_turns(
+    transactional_id: str | None, acks: int
+) -> None:
+    producer = {} if transactional_id is None else {"producer_id": 7, "transactional": True}
+    batch = build_batch([(1_000, b"k", b"v", [])], base_sequence=0, producer_epoch=0, **producer)
+    path = DataPath()
+    for index in (0, 2, 3):
+        path.lead(index)
+    with steps_per_turn(1):
+        asked = ask(
+            path,
+            request(batch, batch, None, batch, acks=acks, transactional_id=transactional_id),
+        )
+        for _ in range(10):
+            await asyncio.sleep(0)
+    assert [path.log(index).log_end_offset for index in (0, 2, 3)] == [1, 0, 1]
+    if acks:
+        missing, invalid = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_RECORD
+        assert [row.error_code for row in rows(asked)] == [0, missing, invalid, 0]
+    else:
+        assert asked.context.closed_because
 
 
 @pytest.mark.parametrize(("version", "magic"), [(0, 0), (1, 0), (2, 1)])
@@ -135,7 +140,7 @@ def test_a_batch_that_is_cut_off_behind_a_whole_one_is_ignored(version: int, siz
     path.lead()
     (row,) = rows(ask(path, request(BATCH + BATCH[:size]), version))
     assert (row.error_code, row.base_offset) == (0, 0)
-    assert path.log().size_in_bytes == len(BATCH)
+    assert path.log().local.size_in_bytes == len(BATCH)
 
 
 @pytest.mark.parametrize("version", [2, 3, NEWEST])

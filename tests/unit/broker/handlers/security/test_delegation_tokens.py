@@ -21,6 +21,7 @@ from ottla.protocol.messages.describe_delegation_token import (
     DescribeDelegationTokenRequest,
     DescribeDelegationTokenResponse,
 )
+from tests.doubles.pace import steps_per_turn
 
 KEY, VERSION = 41, 3
 TOKENS = 2_000
@@ -68,10 +69,11 @@ async def test_others_run_while_very_many_tokens_are_described() -> None:
     header = RequestHeader(KEY, VERSION, 1, "client")
     request = DescribeDelegationTokenRequest(owners=None)
     context = RequestContext(header, request, cast("Any", peer), route)
-    RequestChannel([], lambda _, error: None).handle(context)
-    while not peer.sent:
-        turn += 1
-        await asyncio.sleep(0)
+    with steps_per_turn(TOKENS // 4):
+        RequestChannel([], lambda _, error: None).handle(context)
+        while not peer.sent:
+            turn += 1
+            await asyncio.sleep(0)
     assert sum(decisions.values()) >= TOKENS
     assert max(decisions.values()) <= TOKENS // 2
     _, response = decode_response(b"".join(peer.sent[0])[4:], KEY, VERSION)

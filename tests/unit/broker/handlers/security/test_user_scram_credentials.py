@@ -6,7 +6,7 @@ from typing import cast
 
 from ottla.broker.config.dynamic_config import DynamicConfig
 from ottla.broker.handlers.security.user_scram_credentials import UserCredentialHandlers
-from ottla.broker.requests.error_response import error_response
+from ottla.broker.requests.error_responses import error_response
 from ottla.broker.requests.request_channel import RequestContext
 from ottla.broker.security.sasl import scram_credentials
 from ottla.protocol.errors import ErrorCode, KafkaError

@@ -1,9 +1,11 @@
 """The handlers of transaction requests with a coordinator in memory."""
 
 from ottla.broker.handlers.common.transaction_request_errors import TransactionRequestErrorLog
-from ottla.broker.handlers.transactions.add_partitions_to_txn import AddPartitionsToTxnHandlers
-from ottla.broker.handlers.transactions.end_txn import EndTxnHandler
-from ottla.broker.handlers.transactions.init_producer_id import InitProducerIdHandler
+from ottla.broker.handlers.transactions.transactions import (
+    AddPartitionsToTxnHandlers,
+    EndTxnHandler,
+    InitProducerIdHandler,
+)
 from ottla.broker.transactions.state import Producer
 from ottla.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.broker.metrics.telemetry import manager as module
-from ottla.broker.metrics.telemetry.manager import ClientMetricsManager
-from ottla.broker.metrics.telemetry.subscriptions import parse_subscription
+from ottla.broker.metrics.telemetry.manager import ClientMetricsManager, parse_subscription
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.uuids import ZERO_UUID, random_uuid, uuid_to_string
 

@@ -152,5 +152,5 @@ def test_a_read_only_console_changes_nothing() -> None:
 def test_principals() -> None:
     assert str(parse_principal("User:a:b")) == "User:a:b"
     for text in ("alice", ":alice", "User:"):
-        with pytest.raises(ConfigError, match="is no principal"):
+        with pytest.raises(ConfigError, match="is not a principal"):
             parse_principal(text)

@@ -9,9 +9,8 @@ import pytest
 
 from ottla.broker.observability.console import history as module
 from ottla.broker.observability.console.access import Viewer
-from ottla.broker.observability.console.cluster_client import Responses
-from ottla.broker.observability.console.console_parts import ConsoleParts
-from ottla.broker.observability.console.history import History
+from ottla.broker.observability.console.cluster_client import ConsoleParts, Responses
+from ottla.broker.observability.console.history import ClusterTraffic, History, RemoteRates
 from ottla.broker.requests.request_context import ANONYMOUS
 from ottla.broker.security.authorization.access_control import allow_all
 from ottla.protocol.messages.describe_log_dirs import DescribeLogDirsResponse
@@ -101,3 +100,113 @@ async def test_counts_of_a_tiered_topic_are_requested_once_a_page_has_shown_it(
     del client.metadata.snapshot.topics["t"]
     await history.sample()
     assert asked.count(module.BROKER_REMOTE) == 1
+
+
+def report(**topics: tuple[int, int, int]) -> dict[str, Any]:
+    return {
+        "topics": {
+            topic: {"copied_bytes": copied, "read_bytes": read, "copy_errors": errors}
+            for topic, (copied, read, errors) in topics.items()
+        },
+        "problem": None,
+    }
+
+
+def test_brokers_are_added_up() -> None:
+    rates = RemoteRates(10, 10)
+    assert not rates.is_watching
+    assert rates.watch("t") == []
+    assert rates.is_watching
+    rates.add(1_000, {1: report(t=(0, 0, 0), other=(5, 5, 5)), 2: report(t=(100, 7, 1))})
+    assert rates.watch("t") == []
+    rates.add(3_000, {1: report(t=(40, 0, 0), other=(9, 9, 9)), 2: report(t=(120, 9, 2))})
+    point = {"time_ms": 3_000, "copied_bytes": 30.0, "read_bytes": 1.0, "errors": 0.5}
+    assert rates.watch("t") == [point]
+    assert rates.watch("other") == []
+
+
+def test_all_kinds_of_errors_count() -> None:
+    rates = RemoteRates(10, 10)
+    rates.watch("t")
+    for now_ms in (1_000, 2_000):
+        errors = ("copy_errors", "read_errors", "delete_errors", "state_build_errors")
+        rates.add(now_ms, {1: {"topics": {"t": dict.fromkeys(errors, now_ms // 1_000)}}})
+    assert [point["errors"] for point in rates.watch("t")] == [4.0]
+
+
+def test_a_broker_counts_between_two_samples_that_have_it() -> None:
+    rates = RemoteRates(10, 10)
+    rates.watch("t")
+    rates.add(1_000, {1: report(t=(0, 0, 0)), 2: report(t=(1_000, 0, 0)), 3: report()})
+    rates.add(2_000, {1: report(t=(10, 0, 0)), 4: report(t=(99, 0, 0))})  # 2 is away, 4 is new
+    assert [point["copied_bytes"] for point in rates.watch("t")] == [10.0]
+    rates.add(3_000, {1: report(t=(3, 0, 0)), 4: report(t=(100, 0, 0))})  # 1 was started again
+    assert [point["copied_bytes"] for point in rates.watch("t")] == [10.0, 1.0]
+    rates.add(3_000, {4: report(t=(200, 0, 0))})  # no time has passed
+    rates.add(4_000, {})
+    assert len(rates.watch("t")) == 2
+
+
+def test_topics_and_points_are_bounded() -> None:
+    rates = RemoteRates(2, 2)
+    for topic in ("a", "b", "a", "c"):  # b was opened first
+        rates.watch(topic)
+    for second in range(9):
+        rates.add(second * 1_000, {1: report(a=(second, 0, 0), b=(0, 0, 0), c=(0, 0, 0))})
+    assert [point["time_ms"] for point in rates.watch("a")] == [7_000, 8_000]
+    assert rates.watch("b") == []  # and now c goes, which was opened before a
+    assert rates.watch("c") == []
+
+
+def test_topics_that_are_deleted_are_forgotten() -> None:
+    rates = RemoteRates(10, 10)
+    rates.watch("t")
+    rates.keep(["t", "other"])
+    assert rates.is_watching
+    rates.keep(["other"])
+    assert not rates.is_watching
+
+
+def state(received: int, sent: int, requests: int) -> dict[str, Any]:
+    return {
+        "traffic": {"received_bytes": received, "sent_bytes": sent, "requests": requests},
+        "ready": True,
+    }
+
+
+def test_traffic_of_brokers_is_added_up() -> None:
+    traffic = ClusterTraffic(10)
+    traffic.add(1_000, {1: state(0, 100, 5), 2: state(7, 0, 0)})
+    assert (traffic.points(), traffic.brokers) == ([], 0)
+    traffic.add(3_000, {1: state(20, 100, 7), 2: state(27, 40, 4)})
+    point = {"bytes_in": 20.0, "bytes_out": 20.0, "requests": 3.0}
+    assert traffic.points() == [{"time_ms": 3_000, **point, "brokers": 2}]
+
+
+def test_traffic_counts_between_two_samples_that_have_a_broker() -> None:
+    traffic = ClusterTraffic(10)
+    traffic.add(0, {1: state(0, 0, 0), 2: state(1_000, 0, 0), 3: {"faults": []}})
+    traffic.add(1_000, {1: state(10, 0, 0), 4: state(99, 9, 9)})  # 2 is away, 4 is new
+    assert (traffic.points()[-1]["bytes_in"], traffic.brokers) == (10.0, 1)
+    traffic.add(2_000, {1: state(20, 0, 0), 2: state(2_000, 0, 0), 4: state(100, 9, 9)})
+    assert (traffic.points()[-1]["bytes_in"], traffic.brokers) == (11.0, 2)
+    # 1 was started again.
+    traffic.add(3_000, {1: state(3, 0, 0), 2: state(2_005, 0, 0), 4: state(100, 9, 9)})
+    assert (traffic.points()[-1]["bytes_in"], traffic.brokers) == (5.0, 2)
+
+
+def test_nothing_is_drawn_while_no_broker_reports() -> None:
+    traffic = ClusterTraffic(10)
+    for now_ms in (0, 1_000, 1_000):
+        traffic.add(now_ms, {})
+    assert (traffic.points(), traffic.brokers) == ([], 0)
+    traffic.add(1_000, {1: state(0, 0, 0)})
+    traffic.add(1_000, {1: state(5, 0, 0)})  # no time has passed
+    assert traffic.points() == []
+
+
+def test_the_points_are_bounded() -> None:
+    traffic = ClusterTraffic(3)
+    for second in range(9):
+        traffic.add(second * 1_000, {1: state(second, 0, 0)})
+    assert [point["time_ms"] for point in traffic.points()] == [6_000, 7_000, 8_000]

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from ottla.broker.cluster.metadata_cache import MetadataCache
-from ottla.broker.requests.request_context import HandlerEntry, Principal
+from ottla.broker.requests.request_context import Principal
 from ottla.broker.security.audit.repeats import LINES_OF_ADDRESS
 from ottla.broker.security.audit.security_log import SecurityLog, decisions
 from ottla.broker.security.authorization.acl_rules import AclRules
@@ -23,6 +23,7 @@ from ottla.controller.tree.znodes_security import LITERAL, PREFIXED, Acl, AclRes
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.produce import ProduceRequest, TopicProduceData
 from ottla.protocol.registry import ApiKey
+from tests.doubles.api_routes import entry_of
 
 ALLOW = Acl("User:anna", "Allow", "Write", "*")
 DENY = Acl("User:anna", "Deny", "Write", "*")
@@ -39,14 +40,14 @@ class Broker:
         self.log = SecurityLog(None)
         authorizer = Authorizer(self.rules, self.log)
         guard = DataGuard(authorizer, MetadataCache(), auto_create=True)
-        check = guard._produce
+        check = guard.produce
 
         def counted(context: Any, request: Any) -> None:
             self.checks += 1
             check(context, request)
 
-        guard._produce = counted  # type: ignore[method-assign]
-        entry = HandlerEntry(ApiKey.PRODUCE, "Produce", 0, 11, self._handle)
+        guard.produce = counted  # type: ignore[method-assign]
+        entry = entry_of(ApiKey.PRODUCE, self._handle)
         self.entry = guard.protect_produce(entry)
 
     def _handle(self, _: Any, request: Any) -> None:

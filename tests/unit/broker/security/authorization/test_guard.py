@@ -7,32 +7,20 @@ from typing import Any, cast
 import pytest
 
 from ottla.broker.cluster.metadata_cache import MetadataCache
-from ottla.broker.config.authorizer_settings import parse_super_users
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.config.errors import ConfigError
-from ottla.broker.handlers.table import Handlers, build_table
-from ottla.broker.requests.request_context import HandlerEntry
+from ottla.broker.config.rules import parse_super_users
+from ottla.broker.requests.request_context import HandlerEntry, OnCluster
 from ottla.broker.security.audit.security_log import SecurityLog
 from ottla.broker.security.authorization.access_control import (
     AccessControl,
     allow_all,
     may_read_all,
 )
-from ottla.broker.security.authorization.guard import protect
 from ottla.protocol.errors import ErrorCode, KafkaError
+from tests.doubles.api_routes import whole_table
 
 ACL_AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
-
-
-class Anything:
-    """Has every attribute that is read."""
-
-    def __getattr__(self, name: str) -> Any:
-        return Anything()
-
-
-def all_handlers() -> Handlers:
-    return Handlers(**{name: cast(Any, Anything()) for name in Handlers._fields})
 
 
 def access_control(**settings: str) -> AccessControl:
@@ -43,31 +31,37 @@ def access_control(**settings: str) -> AccessControl:
     )
 
 
-def test_every_api_of_the_table_has_a_check() -> None:
+def test_every_api_has_a_check() -> None:
     control = access_control(authorizer_class_name=ACL_AUTHORIZER)
-    table = build_table(all_handlers())
-    unchecked = {entry.name for entry in table if entry.api_key not in control._checks}
+    table = whole_table()
+    unchecked = {entry.name for entry in table if entry.check is None}
     assert unchecked == {entry.name for entry in table if entry.before_authentication}
     for before, after in zip(table, control.protect(table), strict=True):
         assert (after.handler is before.handler) == before.before_authentication
+    on_cluster = {entry.api_key for entry in table if isinstance(entry.check, OnCluster)}
+    assert control.checks_on_cluster.keys() == on_cluster
 
 
 def test_without_an_authorizer_nothing_is_in_the_way() -> None:
     control = access_control()
-    table = build_table(all_handlers())
+    table = whole_table()
     assert control.protect(table) is table
     assert control.may_read is may_read_all
     assert control.allows is allow_all
 
 
 def test_an_api_without_a_check_is_refused() -> None:
-    def handler(*_: Any) -> None:
-        raise AssertionError("it must not get here")
-
-    entry = protect(HandlerEntry(1234, "NewOne", 0, 0, handler), {})
+    entry = HandlerEntry(1234, "NewOne", 0, 0, lambda *_: pytest.fail("it must not get here"))
+    (entry,) = access_control(authorizer_class_name=ACL_AUTHORIZER).protect([entry])
     with pytest.raises(KafkaError) as caught:
         entry.handler(cast(Any, None), None)
     assert caught.value.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+def test_a_check_that_no_guard_has_stops_the_start() -> None:
+    entry = HandlerEntry(1234, "NewOne", 0, 0, lambda *_: None, check="new_one")
+    with pytest.raises(LookupError, match="NewOne names the check 'new_one', which no guard has"):
+        access_control(authorizer_class_name=ACL_AUTHORIZER).protect([entry])
 
 
 def test_super_users() -> None:

@@ -15,7 +15,6 @@ from ottla.broker.requests.request_channel import RequestChannel
 from ottla.broker.requests.request_context import (
     DEFERRED,
     Handler,
-    HandlerEntry,
     Principal,
     RequestContext,
     Route,
@@ -26,7 +25,7 @@ from ottla.broker.security.authorization.admin_guard import AdminGuard
 from ottla.broker.security.authorization.authorizer import Authorizer
 from ottla.broker.security.authorization.data_guard import DataGuard
 from ottla.broker.security.authorization.group_guard import GroupGuard
-from ottla.broker.security.authorization.guard import protect
+from ottla.broker.security.authorization.guard import check_of, protect
 from ottla.controller.tree.znodes_security import PREFIXED, Acl, AclResource
 from ottla.protocol.headers import RequestHeader, decode_response
 from ottla.protocol.message import Message
@@ -39,6 +38,7 @@ from ottla.protocol.messages.list_transactions import (
 )
 from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.protocol.registry import API
+from tests.doubles.api_routes import entry_of
 from tests.unit.broker.handlers.fake_metadata import Metadata
 
 COUNT = 5_000
@@ -57,11 +57,11 @@ class Broker:
             acl = Acl("User:anna", "Allow", "Describe", "*")
             self.rules.replace(AclResource(PREFIXED, kind, "team-"), [acl])
         authorizer = Authorizer(self.rules, SecurityLog(None))
-        self.checks = {
-            **DataGuard(authorizer, self.metadata, auto_create=False).checks,
-            **GroupGuard(authorizer).checks,
-            **AdminGuard(authorizer, self.metadata).checks,
-        }
+        self.guards = (
+            DataGuard(authorizer, self.metadata, auto_create=False),
+            GroupGuard(authorizer),
+            AdminGuard(authorizer, self.metadata),
+        )
         self.turn = 0
         self.decisions: Counter[int] = Counter()
         decide = authorizer.rules.allows
@@ -84,8 +84,8 @@ class Broker:
     async def ask(self, handler: Handler, request: Message) -> Any:
         """The response, with the decisions in each turn of the loop counted."""
         api = API[request.API_KEY]
-        entry = HandlerEntry(api.key, api.name, api.min_version, api.max_version, handler)
-        route = Route(protect(entry, self.checks))
+        entry = entry_of(api.key, handler)
+        route = Route(protect(entry, check_of(entry, self.guards)))
         header = RequestHeader(api.key, api.max_version, 1, "client")
         context = RequestContext(header, request, cast("Any", self), route)
         channel = RequestChannel([], lambda _, error: pytest.fail(str(error)))

@@ -86,7 +86,7 @@ def test_rules_that_are_not_valid(rule: str) -> None:
         ("user@OTHER.COM", "DEFAULT", "no rule"),
         ("user@REALM.COM", "RULE:[1:$1@$0]", "which has / or @ in it"),
         ("user@REALM.COM", "RULE:[1:$2]", "is no part of the principal"),
-        ("user@REALM.COM", "RULE:[1:$1]s/user/$1/", "has no group"),
+        ("user@REALM.COM", "RULE:[1:$1]s/user/$1/", "no such group"),
     ],
 )
 def test_no_user_is_made(principal: str, rule: str, words: str) -> None:

@@ -10,10 +10,8 @@ from ottla.broker.security.sasl.exchanges import AuthenticationRefused
 from ottla.broker.security.sasl.gssapi_exchange import GssapiExchange
 from ottla.protocol.client.aio_connection import AsyncConnection
 from ottla.protocol.client.errors import AuthenticationError
-from ottla.protocol.client.gssapi import GssapiMechanism
-from ottla.protocol.client.mechanism_factory import mechanism_factory
+from ottla.protocol.client.sasl import GssapiMechanism, SecurityContext, mechanism_factory
 from ottla.protocol.client.security import Security
-from ottla.protocol.client.security_context import SecurityContext
 from tests.doubles.scripted_gss import ScriptedContext
 
 PRINCIPAL = "anna@EXAMPLE.COM"

@@ -14,6 +14,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
+from ottla.broker.security.sasl.exchanges import AuthenticationWaits
 from ottla.broker.security.sasl.issuer_keys import usable_keys
 from ottla.broker.security.sasl.oauthbearer import InvalidToken
 from tests.unit.broker.security.sasl.test_oauth_keys import CLAIMS, opened
@@ -74,9 +75,7 @@ def maced(header: dict[str, Any]) -> str:
 )
 def test_what_verifies_signatures(key: dict[str, Any], algorithms: list[str] | None) -> None:
     found = usable_keys(jwt, [{**key, "kid": "a"}])
-    assert [each.algorithms for each in found.values()] == (
-        [] if algorithms is None else [algorithms]
-    )
+    assert [list(each.algorithms) for each in found] == ([] if algorithms is None else [algorithms])
 
 
 @pytest.mark.filterwarnings("ignore:The RSA key is 1024 bits long")
@@ -106,5 +105,5 @@ async def test_no_token_is_accepted_but_with_the_right_key(tmp_path: Path) -> No
         jwt.encode(CLAIMS, None, "none", headers={"kid": "rsa"}),
     ]
     for token in refused:
-        with pytest.raises(InvalidToken):
+        with pytest.raises((InvalidToken, AuthenticationWaits)):
             tokens.validate(token)

@@ -19,7 +19,12 @@ from ottla.broker.runtime.timer import Timer
 from ottla.broker.security.audit.security_log import SecurityLog
 from ottla.broker.security.sasl import scram_credentials
 from ottla.broker.security.sasl import session as sasl_session
-from ottla.broker.security.sasl.exchanges import Exchange, PlainExchange, ScramExchange
+from ottla.broker.security.sasl.exchanges import (
+    AuthenticationWaits,
+    Exchange,
+    PlainExchange,
+    ScramExchange,
+)
 from ottla.broker.security.sasl.session import SaslListener, SaslSession
 from ottla.protocol.client.sasl import ScramMechanism
 from ottla.protocol.errors import ErrorCode
@@ -31,7 +36,10 @@ from ottla.protocol.messages.sasl_authenticate import (
     SaslAuthenticateResponse,
 )
 from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from ottla.protocol.registry import ApiKey
+from tests.doubles.api_routes import entry_of
 from tests.doubles.certificates import Certificates
+from tests.doubles.eventually import eventually_async
 from tests.doubles.network import (
     API_VERSIONS,
     METADATA,
@@ -67,6 +75,19 @@ class TokenExchange(PlainExchange):
         return response
 
 
+class WaitingExchange(PlainExchange):
+    """The first step needs something that is fetched; `arrived` has what is called then."""
+
+    def __init__(self, arrived: list[Callable[[], None]]) -> None:
+        super().__init__(passwords)
+        self._arrived = arrived
+
+    def step(self, token: bytes) -> bytes:
+        if not self._arrived:
+            raise AuthenticationWaits(self._arrived.append)
+        return super().step(token)
+
+
 class Scene:
     """A network with one SASL listener; sessions live for `lifetime_ms`."""
 
@@ -80,6 +101,7 @@ class Scene:
         self.principals: list[str] = []
         self.monotonic_seconds = 100.0
         self.versions_error = 0
+        self.arrived: list[Callable[[], None]] | None = None  # for a WaitingExchange
         self.token_id = ""  # of the delegation token with which clients log in
 
     def exchange(self, mechanism: str) -> Exchange:
@@ -87,6 +109,8 @@ class Scene:
             return ScramExchange(
                 SCRAM, lambda name, user: CREDENTIAL if user in PASSWORDS else None
             )
+        if self.arrived is not None:
+            return WaitingExchange(self.arrived)
         exchange = TokenExchange(self.token_id) if self.token_id else PlainExchange(passwords)
         exchange.expires_at_ms = self.expires_at_ms
         return exchange
@@ -118,6 +142,11 @@ async def scene(**tls: Any) -> AsyncIterator[tuple[Scene, Network]]:
     lines = [
         entry(API_VERSIONS, "ApiVersions", made.versions, before_authentication=True),
         entry(METADATA, "Metadata", made.metadata),
+        # Served after the authentication.
+        *(
+            entry_of(key)
+            for key in (ApiKey.PRODUCE, ApiKey.FIND_COORDINATOR, ApiKey.DESCRIBE_CLUSTER)
+        ),
         entry(HANDSHAKE, "SaslHandshake", sasl.handshake, before_authentication=True),
         entry(AUTHENTICATE, "SaslAuthenticate", sasl.authenticate, before_authentication=True),
     ]
@@ -209,6 +238,36 @@ async def test_requests_sent_ahead_wait_for_the_authentication() -> None:
         response = (await client.receive())[1]
         assert isinstance(response, MetadataResponse)
         assert response.topics[0].name == "User:anna"
+
+
+async def test_a_step_that_waits_is_taken_again() -> None:
+    async with scene() as (made, network):
+        made.arrived = []
+        client = await network.connect()
+        await handshake(client)
+        client.send(SaslAuthenticateRequest(auth_bytes=ANNA), 1)
+        client.send(metadata_request())
+        await eventually_async(lambda: bool(made.arrived))
+        assert made.statistics.authentications == 0
+        made.arrived[0]()
+        _, response = await client.receive(AUTHENTICATE, 1)
+        assert isinstance(response, SaslAuthenticateResponse)
+        assert response.error_code == 0
+        await client.receive()
+        assert made.principals == ["User:anna"]
+
+
+async def test_a_connection_that_ends_while_a_step_waits() -> None:
+    async with scene() as (made, network):
+        made.arrived = []
+        client = await network.connect()
+        await handshake(client)
+        client.send(SaslAuthenticateRequest(auth_bytes=ANNA), 1)
+        await eventually_async(lambda: bool(made.arrived))
+        client.writer.close()
+        await eventually_async(lambda: network.statistics.connections_closed == 1)
+        made.arrived[0]()
+        assert made.statistics.authentications == 0
 
 
 async def test_a_wrong_password_costs_time_and_one_line(caplog: pytest.LogCaptureFixture) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.runtime.timer import ManualTimer
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Message
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
@@ -20,6 +19,7 @@ from ottla.protocol.messages.produce import (
 )
 from ottla.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from tests.doubles.manual_timer import ManualTimer
 from tests.doubles.network import SIZE, metadata_request
 from tests.unit.broker.security.sasl.test_session import (
     ANNA,

@@ -70,7 +70,12 @@ def test_keys_as_text(certificates: Certificates) -> None:
     text = certificates.server_path.read_text()
     key, marker, chain = text.partition("-----BEGIN CERTIFICATE-----")
     server = listener_context(
-        config(ssl_keystore_key=key, ssl_keystore_certificate_chain=marker + chain), "SSL"
+        config(
+            ssl_keystore_type="PEM",
+            ssl_keystore_key=key,
+            ssl_keystore_certificate_chain=marker + chain,
+        ),
+        "SSL",
     )
     assert shakes_hands(server, certificates.client_context()) == "TLSv1.3"
 
@@ -100,6 +105,7 @@ def test_client_certificates_are_requested(certificates: Certificates) -> None:
 def test_brokers_connect_to_each_other(certificates: Certificates) -> None:
     settings = config(
         ssl_keystore_location=certificates.server_path,
+        ssl_truststore_type="PEM",
         ssl_truststore_certificates=certificates.authority_path.read_text(),
         ssl_client_auth="required",
     )
@@ -262,8 +268,10 @@ def test_each_of_several_certificates_with_the_same_name_is_trusted() -> None:
     trusted = "".join(certificate for _, certificate in made)
     for key, certificate in made:
         settings = config(
+            ssl_keystore_type="PEM",
             ssl_keystore_key=key,
             ssl_keystore_certificate_chain=certificate,
+            ssl_truststore_type="PEM",
             ssl_truststore_certificates=trusted,
             ssl_client_auth="required",
             ssl_endpoint_identification_algorithm="",
@@ -277,8 +285,10 @@ def test_a_certificate_that_is_not_in_the_truststore_is_not_trusted() -> None:
     """Also not if its name is that of one that is."""
     (key, certificate), (_, other) = self_signed("broker"), self_signed("broker")
     settings = config(
+        ssl_keystore_type="PEM",
         ssl_keystore_key=key,
         ssl_keystore_certificate_chain=certificate,
+        ssl_truststore_type="PEM",
         ssl_truststore_certificates=other,
         ssl_endpoint_identification_algorithm="",
     )

@@ -33,9 +33,9 @@ def test_a_new_listener_needs_usable_keys(tmp_path: Path) -> None:
     config = BrokerConfig({"listeners": PLAIN})
     tls = LateTls(config)
     with pytest.raises(ConfigError, match=r"ssl\.keystore"):
-        tls.validate(config.with_broker_settings({"listeners": BOTH}), ["listeners"])
+        tls.validate(config.with_dynamic(broker={"listeners": BOTH}), ["listeners"])
     changes = {"listeners": BOTH, **keys(Certificates(tmp_path))}
-    tls.validate(config.with_broker_settings(changes), ["listeners"])
+    tls.validate(config.with_dynamic(broker=changes), ["listeners"])
     assert tls.certificates() == {}, "it was only validated"
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import shutil
 import ssl
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from ottla.broker.requests.request_context import Principal
 from ottla.broker.security.tls import listener_tls
 from ottla.broker.security.tls.listener_tls import ListenerTls
 from ottla.broker.security.tls.trust_check import check_handshake
+from tests.doubles import odd_subjects
 from tests.doubles.certificates import Certificates
 from tests.unit.broker.security.tls.test_contexts import shakes_hands
 
@@ -56,7 +58,7 @@ def test_a_listener_and_its_peers(old: Certificates) -> None:
     peer = tls.peer()
     assert peer is not None
     assert shakes_hands(listener.context, peer) == "TLSv1.3"
-    certificate = {"subject": ((("commonName", "me"),),)}
+    certificate = odd_subjects.certificate(odd_subjects.simple(("CN", "me")))
     assert listener.principal_of_certificate(certificate) == Principal("User", "me")
 
 
@@ -157,8 +159,8 @@ def test_a_dynamic_setting_is_validated_and_applied(
     tls = ListenerTls(config)
     contexts = watched(tls)
     with pytest.raises(ConfigError, match=r"nowhere\.pem cannot be read"):
-        tls.validate(config.with_broker_settings({name: "/nowhere.pem"}), [name])
-    tls.validate(config.with_broker_settings({name: str(new.server_path)}), [name])
+        tls.validate(config.with_dynamic(broker={name: "/nowhere.pem"}), [name])
+    tls.validate(config.with_dynamic(broker={name: str(new.server_path)}), [name])
     assert len(contexts) == 1
     tls.settings_changed(config.update_dynamic({}, {name: str(new.server_path)}))
     assert shakes_hands(contexts[-1], new.client_context())
@@ -275,3 +277,96 @@ def test_stores_that_have_expired_are_replaced(
     old.issue("server")
     tls.check()
     assert len(contexts) == 2
+
+
+def test_keys_of_a_text_are_checked_at_the_change(old: Certificates) -> None:
+    config = BrokerConfig(
+        {
+            "listeners": "SSL://127.0.0.1:0",
+            "inter.broker.listener.name": "SSL",
+            "ssl.keystore.location": str(old.server_path),
+        }
+    )
+    tls = ListenerTls(config)
+    key, marker, chain = old.server_path.read_text().partition("-----BEGIN CERTIFICATE")
+    prefix = "listener.name.ssl.ssl.keystore."
+    text = {f"{prefix}key": key, f"{prefix}certificate.chain": marker + chain}
+
+    def validate(**changed: str) -> None:
+        more = {f"{prefix}{name}": value for name, value in changed.items()}
+        settings = {**text, f"{prefix}type": "PEM", **more}
+        tls.validate(config.with_dynamic(broker=settings), list(settings))
+
+    with pytest.raises(ConfigError, match="Both SSL key store location and separate private key"):
+        validate()
+    validate(location="")
+    with pytest.raises(ConfigError, match=r"ssl\.keystore\.key: no PRIVATE KEY is found"):
+        validate(location="", key="garbage")
+    with pytest.raises(ConfigError, match="SSL key store password cannot be specified"):
+        validate(location="", password="x")
+
+
+def resumes(
+    server: ssl.SSLContext, client: ssl.SSLContext, session: ssl.SSLSession | None = None
+) -> tuple[bool, ssl.SSLSession | None]:
+    """Whether a handshake resumes a session, and the session that the client gets."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    here = server.wrap_bio(to_server, to_client, server_side=True)
+    there = client.wrap_bio(to_client, to_server, server_hostname="127.0.0.1", session=session)
+    for _ in range(10):
+        for side in (there, here):
+            with suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+    here.write(b"x")
+    there.read(1)  # With TLS 1.3 the ticket comes after the handshake.
+    return bool(there.session_reused), there.session
+
+
+@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+def test_a_session_ends_with_the_trust_that_it_was_made_under(
+    old: Certificates, new: Certificates, version: str
+) -> None:
+    only = old.authority_path.read_bytes()
+    old.authority_path.write_bytes(only + new.authority_path.read_bytes())
+    tls = broker_tls(old, ssl_client_auth="required", ssl_enabled_protocols=version)
+    contexts = watched(tls)
+    client = new.client_context(with_certificate=True)
+    client.load_verify_locations(cadata=only.decode())
+    _, session = resumes(contexts[-1], client)
+    assert resumes(contexts[-1], client, session)[0], "as long as the trust is the same"
+    old.authority_path.write_bytes(only)
+    tls.check()
+    with pytest.raises(ssl.SSLError):
+        resumes(contexts[-1], client, session)
+
+
+def test_what_is_not_negotiated(old: Certificates) -> None:
+    context = watched(broker_tls(old))[0]
+    assert context.options & ssl.OP_NO_RENEGOTIATION
+    assert context.minimum_version is ssl.TLSVersion.TLSv1_2
+
+
+def test_a_client_may_come_without_a_certificate_but_not_with_a_wrong_one(
+    old: Certificates, new: Certificates
+) -> None:
+    context = watched(broker_tls(old, ssl_client_auth="requested"))[0]
+    assert shakes_hands(context, old.client_context())
+    stranger = new.client_context(with_certificate=True)
+    stranger.load_verify_locations(old.authority_path)
+    with pytest.raises(ssl.SSLError):
+        shakes_hands(context, stranger)
+
+
+@pytest.mark.parametrize(("algorithm", "is_reached"), [("https", False), ("", True)])
+def test_brokers_check_the_names_of_each_other(
+    old: Certificates, algorithm: str, is_reached: bool
+) -> None:
+    old.issue("server", addresses=("127.0.0.9",))
+    tls = broker_tls(old, ssl_endpoint_identification_algorithm=algorithm)
+    peer = tls.peer()
+    assert peer is not None
+    if is_reached:
+        assert shakes_hands(tls.listener("SSL").context, peer)
+        return
+    with pytest.raises(ssl.SSLCertVerificationError, match="IP address mismatch"):
+        shakes_hands(tls.listener("SSL").context, peer)

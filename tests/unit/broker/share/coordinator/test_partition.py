@@ -2,13 +2,13 @@ import logging
 
 import pytest
 
-from ottla.broker.share.coordinator.partition import ShareStatePartition
 from ottla.broker.share.coordinator.records import (
     StateRecord,
     snapshot_record,
     tombstone,
     update_record,
 )
+from ottla.broker.share.coordinator.share_coordinator import ShareStatePartition
 from ottla.broker.share.coordinator.state import first_state
 from ottla.broker.share.persister import SharePartitionKey, StateBatch, StateUpdate
 from ottla.protocol.records.builder import build_batch

@@ -1,0 +1,183 @@
+"""Events of the cluster: changes of its state, and the log lines of its brokers.
+
+Each broker, of Ottla or Kafka, gets the state in UpdateMetadata requests of the controller;
+`ClusterEvents` compares one state with the next. The lines of other brokers come by
+DescribeConfigs: a broker of Ottla with a console returns them for the key `ottla.broker.events`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from ottla.broker.handlers.admin.describe_configs import BROKER_EVENTS
+from ottla.broker.observability.console.settings_views import broker_texts
+from ottla.broker.security.authorization.acl_types import Operation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.broker.cluster.metadata_cache import (
+        MetadataCache,
+        MetadataSnapshot,
+        PartitionMetadata,
+        TopicMetadata,
+    )
+    from ottla.broker.observability.console.access import Viewer
+    from ottla.broker.observability.console.cluster_client import ClusterClient
+    from ottla.broker.observability.console.event_log import EventLog
+
+
+# On one page.
+MAX_ROWS = 200
+
+
+class EventViews:
+    """Merges events of all sources by time."""
+
+    def __init__(self, client: ClusterClient, own: EventLog, changes: ClusterEvents) -> None:
+        self._client = client
+        self._own = own
+        self._changes = changes
+
+    async def shown(self, search: str, viewer: Viewer) -> dict[str, Any]:
+        """The newest events whose text or source contains `search`, in any case."""
+        viewer.require_on_cluster(Operation.DESCRIBE)
+        broker_id = self._client.broker_id
+        rows = [{**row, "broker": None} for row in self._changes.rows()]
+        rows += [{**row, "broker": broker_id} for row in self._own.lines()]
+        problems: list[str] = []
+        if viewer.may_on_cluster(Operation.DESCRIBE_CONFIGS):
+            more, problems = await self._others(viewer)
+            rows += more
+        elif len(self._client.brokers()) > 1:
+            problems = ["Lines of other brokers need an ACL for DESCRIBE_CONFIGS on the cluster."]
+        wanted = search.lower()
+        found = [row for row in rows if wanted in f"{row['text']} {row['from']}".lower()]
+        found.sort(key=lambda row: -int(row["time_ms"]))
+        return {"events": found[:MAX_ROWS], "problems": problems}
+
+    async def _others(self, viewer: Viewer) -> tuple[list[dict[str, Any]], list[str]]:
+        others = [each for each in self._client.brokers() if each != self._client.broker_id]
+        found, problems = await broker_texts(self._client, viewer, others, BROKER_EVENTS)
+        rows = [{**row, "broker": broker_id} for broker_id in found for row in found[broker_id]]
+        named = " ".join(problems)
+        silent = [
+            str(each) for each in others if each not in found and f"roker {each} " not in named
+        ]
+        if silent:
+            problems.append(
+                f"There are no log lines of broker {', '.join(silent[:20])}: only brokers of Ottla "
+                "with a console have them. Changes of the cluster are shown."
+            )
+        return rows, problems
+
+
+MAX_EVENTS = 1000
+# Lines of one comparison; the death of a broker changes all its partitions.
+MAX_LINES = 50
+# A wait for the next state ends after so long, and begins again.
+_WAIT_MS = 60_000
+
+_INFO, _WARNING, _ERROR = map(logging.getLevelName, (logging.INFO, logging.WARNING, logging.ERROR))
+
+
+class ClusterEvents:
+    """The newest differences. Loop only."""
+
+    def __init__(self) -> None:
+        self._known: MetadataSnapshot | None = None
+        self._events: deque[dict[str, Any]] = deque(maxlen=MAX_EVENTS)
+
+    async def follow(self, metadata: MetadataCache, now_ms: Callable[[], int]) -> None:
+        """Note each new state, until it is cancelled."""
+        while True:
+            self.note(metadata.snapshot, now_ms())
+            await metadata.wait_until(lambda found: found is not self._known, _WAIT_MS)
+
+    def note(self, snapshot: MetadataSnapshot, now_ms: int) -> None:
+        """Compare with the state of the last call. Topics that did not change are the same
+        objects, so that it costs a look at each topic."""
+        known, self._known = self._known, snapshot
+        if known is None or known is snapshot:
+            return
+        lines = [*_of_brokers(known, snapshot), *_of_topics(known, snapshot)]
+        if len(lines) > MAX_LINES:
+            more = len(lines) - MAX_LINES
+            lines[MAX_LINES:] = [(_INFO, f"{more} more changes at the same time")]
+        for level, text in lines:
+            self._events.append(
+                {"time_ms": now_ms, "level": level, "from": "cluster", "text": text}
+            )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The newest first."""
+        return list(reversed(self._events))
+
+
+Line = tuple[str, str]
+
+
+def _of_brokers(old: MetadataSnapshot, new: MetadataSnapshot) -> list[Line]:
+    lines = []
+    if old.controller_id != new.controller_id:
+        level = _INFO if new.controller_id >= 0 else _ERROR
+        now = f"broker {new.controller_id}" if new.controller_id >= 0 else "none"
+        lines.append((level, f"Controller changed from broker {old.controller_id} to {now}"))
+    for broker_id in sorted(new.brokers.keys() - old.brokers.keys()):
+        lines.append((_INFO, f"Broker {broker_id} registered"))
+    for broker_id in sorted(old.brokers.keys() - new.brokers.keys()):
+        lines.append((_WARNING, f"Broker {broker_id} is not registered any more"))
+    return lines
+
+
+def _of_topics(old: MetadataSnapshot, new: MetadataSnapshot) -> list[Line]:
+    if old.topics is new.topics:
+        return []
+    lines = []
+    for name, topic in new.topics.items():
+        before = old.topics.get(name)
+        if before is None:
+            lines.append((_INFO, f"Topic {name} created with {len(topic.partitions)} partitions"))
+        elif before is not topic:
+            lines.extend(_of_topic(before, topic))
+        if len(lines) > 2 * MAX_EVENTS:
+            return lines  # more are not kept anyway
+    lines.extend((_INFO, f"Topic {name} deleted") for name in old.topics if name not in new.topics)
+    return lines
+
+
+def _of_topic(old: TopicMetadata, new: TopicMetadata) -> list[Line]:
+    lines = []
+    added = len(new.partitions) - len(old.partitions)
+    if added > 0:
+        lines.append((_INFO, f"Topic {new.name} got {added} more partitions"))
+    for index, state in new.partitions.items():
+        before = old.partitions.get(index)
+        if before is not None and before != state:
+            lines.extend(_of_partition(f"{new.name}-{index}", before, state))
+    return lines
+
+
+def _of_partition(name: str, old: PartitionMetadata, new: PartitionMetadata) -> list[Line]:
+    lines = []
+    if old.leader != new.leader:
+        if new.leader < 0:
+            lines.append((_ERROR, f"Partition {name} has no leader, the last was {old.leader}"))
+        else:
+            text = f"Partition {name} is led by broker {new.leader}, before by {old.leader}"
+            lines.append((_INFO, text))
+    before, after = sorted(old.isr), sorted(new.isr)
+    if before != after:
+        level = _WARNING if len(after) < len(before) else _INFO
+        verb = "shrank" if len(after) < len(before) else "grew"
+        lines.append((level, f"ISR of {name} {verb} from {_ids(before)} to {_ids(after)}"))
+    if old.replicas != new.replicas:
+        text = f"Replicas of {name} changed from {_ids(old.replicas)} to {_ids(new.replicas)}"
+        lines.append((_INFO, text))
+    return lines
+
+
+def _ids(brokers: list[int]) -> str:
+    return ",".join(map(str, brokers)) or "none"

@@ -1,0 +1,94 @@
+"""What the console writes down when the state of the cluster changes."""
+
+from __future__ import annotations
+
+from ottla.broker.cluster.metadata_cache import (
+    BrokerMetadata,
+    MetadataSnapshot,
+    PartitionMetadata,
+    TopicMetadata,
+)
+from ottla.broker.observability.console import events as cluster_events
+from ottla.broker.observability.console.events import ClusterEvents
+
+
+def partition(
+    index: int = 0, leader: int = 1, isr: tuple[int, ...] = (1, 2), epoch: int = 0
+) -> PartitionMetadata:
+    return PartitionMetadata(index, leader, epoch, list(isr), [1, 2], [], 1, 0)
+
+
+def topic(name: str, *partitions: PartitionMetadata) -> TopicMetadata:
+    return TopicMetadata(name, bytes(16), {each.partition: each for each in partitions})
+
+
+def snapshot(
+    *topics: TopicMetadata, brokers: tuple[int, ...] = (1, 2), controller: int = 1
+) -> MetadataSnapshot:
+    return MetadataSnapshot(
+        {each: BrokerMetadata(each, {}, None) for each in brokers},
+        {each.name: each for each in topics},
+        {},
+        (controller, 1),
+    )
+
+
+def lines(*snapshots: MetadataSnapshot) -> list[tuple[str, str]]:
+    """Level and text, the oldest first."""
+    events = ClusterEvents()
+    for number, each in enumerate(snapshots):
+        events.note(each, number)
+    return [(row["level"], row["text"]) for row in reversed(events.rows())]
+
+
+def test_the_first_state_is_no_event() -> None:
+    assert lines(snapshot(topic("a", partition()))) == []
+
+
+def test_brokers_and_controller() -> None:
+    assert lines(snapshot(brokers=(1, 2)), snapshot(brokers=(2, 3), controller=2)) == [
+        ("INFO", "Controller changed from broker 1 to broker 2"),
+        ("INFO", "Broker 3 registered"),
+        ("WARNING", "Broker 1 is not registered any more"),
+    ]
+    assert lines(snapshot(), snapshot(controller=-1)) == [
+        ("ERROR", "Controller changed from broker 1 to none")
+    ]
+
+
+def test_topics_and_partitions() -> None:
+    before = snapshot(topic("a", partition()), topic("gone", partition()))
+    after = snapshot(topic("a", partition(), partition(1)), topic("new", partition()))
+    assert lines(before, after) == [
+        ("INFO", "Topic a got 1 more partitions"),
+        ("INFO", "Topic new created with 1 partitions"),
+        ("INFO", "Topic gone deleted"),
+    ]
+
+
+def test_leaders_and_in_sync_replicas() -> None:
+    states = [
+        partition(),
+        partition(leader=2, isr=(2,)),
+        partition(leader=-1, isr=(2,)),
+        partition(leader=2, isr=(2, 1), epoch=9),
+        partition(leader=2, isr=(1, 2), epoch=10),
+    ]
+    assert lines(*(snapshot(topic("a", state)) for state in states)) == [
+        ("INFO", "Partition a-0 is led by broker 2, before by 1"),
+        ("WARNING", "ISR of a-0 shrank from 1,2 to 2"),
+        ("ERROR", "Partition a-0 has no leader, the last was 2"),
+        ("INFO", "Partition a-0 is led by broker 2, before by -1"),
+        ("INFO", "ISR of a-0 grew from 2 to 1,2"),
+    ]
+
+
+def test_the_lines_of_one_change_and_all_lines_are_bounded() -> None:
+    many = cluster_events.MAX_LINES + 7
+    old = snapshot(topic("a", *(partition(index) for index in range(many))))
+    new = snapshot(topic("a", *(partition(index, leader=2) for index in range(many))))
+    found = lines(old, new)
+    assert len(found) == cluster_events.MAX_LINES + 1
+    assert found[-1] == ("INFO", "7 more changes at the same time")
+    rounds = [old, new] * (cluster_events.MAX_EVENTS // cluster_events.MAX_LINES)
+    assert len(lines(*rounds)) == cluster_events.MAX_EVENTS

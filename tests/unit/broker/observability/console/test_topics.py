@@ -1,0 +1,113 @@
+"""The list of topics with very many of them: pages, search, and turns of the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from ottla.broker.cluster.metadata_cache import (
+    MetadataCache,
+    MetadataSnapshot,
+    PartitionMetadata,
+    TopicMetadata,
+)
+from ottla.broker.observability.console.access import Viewer
+from ottla.broker.observability.console.cluster_client import ClusterClient, Responses
+from ottla.broker.observability.console.history import History
+from ottla.broker.observability.console.topics import TopicViews, page_start, summed
+from ottla.broker.requests.request_context import ANONYMOUS
+from ottla.broker.runtime.tasks import spawn
+from ottla.broker.security.authorization.access_control import allow_all
+from tests.doubles.pace import steps_per_turn
+
+TOPICS = 10_000
+
+
+class Client:
+    """Brokers that have nothing to say."""
+
+    def __init__(self) -> None:
+        state = PartitionMetadata(0, 1, 0, [1], [1], [], 1, 0)
+        names = [f"topic-{number:05}" for number in range(TOPICS)]
+        topics = {name: TopicMetadata(name, bytes(16), {0: state}) for name in names}
+        self.metadata = MetadataCache()
+        self.metadata.snapshot = MetadataSnapshot({}, topics, {}, (1, 1))
+        self.asked: list[int] = []
+
+    async def ask_each(self, viewer: Viewer, requests: dict[int, Any], kind: Any) -> Responses:
+        for request in requests.values():
+            self.asked.append(sum(len(topic.partitions) for topic in request.topics))
+        return Responses({}, [f"Broker {each} did not respond." for each in requests])
+
+
+@pytest.fixture
+def client() -> Client:
+    return Client()
+
+
+@pytest.fixture
+def views(client: Client) -> TopicViews:
+    history = cast("History", SimpleNamespace(topic_rate=lambda name: []))
+    return TopicViews(cast("ClusterClient", client), history)
+
+
+def viewer() -> Viewer:
+    return Viewer(allow_all, ANONYMOUS, "127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("first", "total", "start"),
+    [(0, 0, 0), (0, 5, 0), (100, 5, 0), (100, 101, 100), (150, 300, 100), (1 << 31, 10_000, 9900)],
+)
+def test_a_row_beyond_the_end_is_on_the_last_page(first: int, total: int, start: int) -> None:
+    assert page_start(first, total, 100) == start
+
+
+async def test_a_search_from_another_page_shows_what_it_finds(views: TopicViews) -> None:
+    found = await views.listed("TOPIC-00007", 100, viewer())
+    assert [row["name"] for row in found["topics"]] == ["topic-00007"]
+    assert (found["first"], found["total"]) == (0, 1)
+
+
+async def test_a_page_requests_its_own_topics_only(views: TopicViews, client: Client) -> None:
+    found = await views.listed("", 9_950, viewer())
+    assert (found["total"], found["first"], len(found["topics"])) == (TOPICS, 9900, 100)
+    assert set(client.asked) == {100}
+    # What a broker did not say is missing, and said to be.
+    assert found["topics"][0]["size_bytes"] is None
+    assert found["problems"] == ["Broker 1 did not respond."]
+
+
+async def test_other_tasks_run_while_topics_are_listed(views: TopicViews) -> None:
+    """A check of an ACL takes some microseconds, so that ten thousand would hold the loop."""
+    turns = 0
+    checked_at_once: list[int] = []
+    checked = 0
+
+    def allows(*_: object) -> bool:
+        nonlocal checked
+        checked += 1
+        return True
+
+    async def others() -> None:
+        nonlocal turns, checked
+        while True:
+            checked_at_once.append(checked)
+            checked = 0
+            await asyncio.sleep(0)
+
+    task = spawn(others(), name="others")
+    with steps_per_turn(100):
+        await views.listed("", 0, Viewer(allows, ANONYMOUS, ""))
+    task.cancel()
+    # The rows of the page are checked in the last turn.
+    assert max(checked_at_once) <= 300
+
+
+def test_the_reports_of_all_brokers_are_added_up() -> None:
+    reports = [{"copies": 2.0, "size_bytes": 10.0}, None, {"copies": 3.0}]
+    assert summed(reports) == {"copies": 5, "size_bytes": 10}
+    assert summed([None, None]) is None
