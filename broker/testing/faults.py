@@ -28,6 +28,7 @@ from ottla.broker.requests.request_context import (
     Handler,
     HandlerResult,
     RequestContext,
+    started,
 )
 from ottla.broker.runtime.tasks import spawn
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -291,7 +292,7 @@ def _losing(lost: Callable[[Fault, RequestContext], None], executed: bool) -> _E
             return DEFERRED
         without_response = _NoResponseContext(context, lambda: lost(fault, context))
         try:
-            result = handler(without_response, context.request)
+            result = started(handler(without_response, context.request))
         except Exception:
             lost(fault, context)
             return DEFERRED
