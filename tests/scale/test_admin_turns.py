@@ -112,7 +112,11 @@ async def test_metadata_of_a_large_topic(meter: TurnMeter, names: str) -> None:
 @pytest.mark.parametrize("segments", [1, 100])
 async def test_all_replicas_are_described(meter: TurnMeter, segments: int) -> None:
     log = SimpleNamespace(
-        topic="t", segments=range(segments), size_in_bytes=1, high_watermark=1, log_end_offset=1
+        topic="t",
+        segments=range(segments),
+        local=SimpleNamespace(size_in_bytes=1),
+        high_watermark=1,
+        log_end_offset=1,
     )
     logs = [
         SimpleNamespace(**{**log.__dict__, "partition": index})
