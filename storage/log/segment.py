@@ -168,7 +168,7 @@ class Segment:
     def append(
         self, batch: Buffer, last_offset: int, max_timestamp: int, base_offset: int = _SEVERAL
     ) -> None:
-        """Write one batch at the end and indexe it. Raises OSError, with nothing changed.
+        """Write one batch at the end and index it. Raises OSError, with nothing changed.
 
         With `base_offset` of the batch, the next reads of it are quicker."""
         log = self.log
@@ -187,7 +187,7 @@ class Segment:
     def append_many(
         self, buffer: Buffer, batches: Sequence[AcceptedBatch], last_offset: int
     ) -> None:
-        """Write batches at the end, with one write, and indexe them. Raises as `append`."""
+        """Write batches at the end, with one write, and index them. Raises as `append`."""
         log = self.log
         start = log.size
         log.append(buffer)
@@ -200,7 +200,7 @@ class Segment:
             self.undo_append(start, batches[0].last_offset)
             raise
         self._last_write_position = start
-        self._last_base_offset = _SEVERAL
+        self._last_base_offset = batches[0].first_offset if len(batches) == 1 else _SEVERAL
         self._before_last_write = self._last_written_offset
         self._last_written_offset = last_offset
 
