@@ -176,7 +176,7 @@ class RequestBatch:
             )
 
     def add_dropped_deletions(self, broker_id: int) -> None:
-        """StopReplica again for replicas of a broker, whose request the overflown queue dropped.
+        """StopReplica again for replicas of a broker, whose request the overflowed queue dropped.
 
         Those of reassignments: a replica that is assigned again is left out. A broker that has
         registered again has looked for logs that are not assigned to it.

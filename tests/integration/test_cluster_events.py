@@ -290,7 +290,7 @@ def test_preferred_leaders_by_znode_and_by_request(seen: ClusterView) -> None:
         seen.wait_for_leaders("preferred", [1])
 
 
-def test_an_isr_change_of_an_old_broker_is_passed_on(seen: ClusterView) -> None:
+def test_an_isr_change_of_an_old_broker_is_sent_to_all_brokers(seen: ClusterView) -> None:
     """Leaders of before AlterPartition write the state themselves and tell the controller."""
     seen.create("isr", [1, 2])
     state = {**seen.state("isr"), "isr": [1]}
@@ -303,7 +303,7 @@ def test_an_isr_change_of_an_old_broker_is_passed_on(seen: ClusterView) -> None:
     eventually(lambda: seen.children("/isr_change_notification") == [], "the notification stays")
 
 
-def test_a_changed_address_of_a_broker_is_passed_on(seen: ClusterView) -> None:
+def test_a_changed_address_of_a_broker_is_sent_to_all_brokers(seen: ClusterView) -> None:
     node = seen.znode("/brokers/ids/3")
 
     def hosts() -> set[str]:
