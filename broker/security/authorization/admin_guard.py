@@ -10,7 +10,6 @@ from ottla.broker.security.authorization.acl_types import CLUSTER_NAME, Operatio
 from ottla.broker.security.authorization.guard import Guard, refused_rows
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.delete_topics import DeletableTopicResult
-from ottla.protocol.steps import run_at_once
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 _NAME = attrgetter("name")
 _TOPIC_SETTINGS, _GROUP_SETTINGS = 2, 32
-_MAX_TOPICS_AT_ONCE = 1000
 
 
 class AdminGuard(Guard):
@@ -109,19 +107,10 @@ class AdminGuard(Guard):
         if rows:
             amend(context, lambda response: response.responses.extend(rows))
 
-    def describe_topic_partitions(
-        self, context: RequestContext, request: Any
-    ) -> Steps[None] | None:
+    def describe_topic_partitions(self, context: RequestContext, request: Any) -> Steps[None]:
         if request.topics:
-            steps = self._keep_requested_topics(context, request)
-            count = len(request.topics)
-        else:
-            steps = self._keep_visible_topics(context, request)
-            count = len(self._metadata.snapshot.topics)
-        if count > _MAX_TOPICS_AT_ONCE:
-            return steps
-        run_at_once(steps)
-        return None
+            return self._keep_requested_topics(context, request)
+        return self._keep_visible_topics(context, request)
 
     def _keep_requested_topics(self, context: RequestContext, request: Any) -> Steps[None]:
         names = [topic.name for topic in request.topics]
