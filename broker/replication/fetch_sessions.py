@@ -290,7 +290,7 @@ class IncrementalFetchContext(FetchContext):
 
     sends_all = False
 
-    def __init__(self, session: FetchSession, names: NamesById) -> None:
+    def __init__(self, session: FetchSession, expected_epoch: int, names: NamesById) -> None:
         for key, item in list(session.unnamed.items()):
             name = names.get(item.topic_id)
             if name is not None:
@@ -301,7 +301,7 @@ class IncrementalFetchContext(FetchContext):
         super().__init__(session.items)
         self.known_in = session.known_in
         self._session = session
-        self._expected_epoch = session.epoch
+        self._expected_epoch = expected_epoch
 
     def set_known_in(self, topics: object) -> None:
         self._session.known_in = topics
@@ -392,7 +392,7 @@ class FetchSessions:
         if not session.partitions:
             cache.remove(session.session_id)
             return FetchContext(list(items.values()))
-        return IncrementalFetchContext(session, names)
+        return IncrementalFetchContext(session, next_epoch(epoch), names)
 
 
 def _key(by_id: bool, item: FetchItem) -> SessionKey:

@@ -217,7 +217,10 @@ class LeaderAndIsrApplier:
                 changed = _Changed()
                 if self._is_stale(request, "LeaderAndIsr"):
                     return True
-            self._apply_state(topic, topic_id, state, codes, changed)
+            try:
+                self._apply_state(topic, topic_id, state, codes, changed)
+            except Exception as error:  # the others have changed, and are announced
+                codes[TopicPartition(topic, state.partition_index)] = error_code(error)
         following += self._announce(changed)
         return False
 
@@ -412,30 +415,25 @@ class LeaderAndIsrApplier:
     ) -> Steps[StopReplicaResponse]:
         """Stop replicas, and delete the logs of those for which the request says so.
 
-        May pause between two partitions; the deletions are announced at the end, as in Kafka. A
-        stale controller epoch fails the request with STALE_CONTROLLER_EPOCH, a stale leader epoch
-        the partition with FENCED_LEADER_EPOCH, which those of `kept` get, too.
+        May pause between two partitions. A stale controller epoch fails the request with
+        STALE_CONTROLLER_EPOCH, a stale leader epoch the partition with FENCED_LEADER_EPOCH, which
+        those of `kept` get, too.
         """
         response = StopReplicaResponse()
         if self._is_stale(request, "StopReplica"):
             return StopReplicaResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
-        deleted: list[TopicPartition] = []
-        try:
-            for number, (key, leader_epoch, delete) in enumerate(_stops(request)):
-                if number:
-                    yield
-                    if self._is_stale(request, "StopReplica"):
-                        return StopReplicaResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
-                fenced = ErrorCode.FENCED_LEADER_EPOCH
-                code = fenced if key in kept else self._stop(key, leader_epoch, delete)
-                if code == ErrorCode.NONE and delete:
-                    deleted.append(key)
-                response.partition_errors.append(
-                    StopReplicaPartitionError(key.topic, key.partition, code)
-                )
-        finally:
-            if deleted:
-                self.on_deleted(deleted)
+        for number, (key, leader_epoch, delete) in enumerate(_stops(request)):
+            if number:
+                yield
+                if self._is_stale(request, "StopReplica"):
+                    return StopReplicaResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
+            fenced = ErrorCode.FENCED_LEADER_EPOCH
+            code = fenced if key in kept else self._stop(key, leader_epoch, delete)
+            if code == ErrorCode.NONE and delete:
+                self.on_deleted([key])  # in this step: after a pause it may be there again
+            response.partition_errors.append(
+                StopReplicaPartitionError(key.topic, key.partition, code)
+            )
         return response
 
     def _stop(self, key: TopicPartition, leader_epoch: int, delete: bool) -> int:

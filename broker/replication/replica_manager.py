@@ -9,6 +9,7 @@ requests of many partitions may pause between two of them.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -237,7 +238,7 @@ class ReplicaManager:
         now_ms = self._clock.now_ms()
         partitions = self.partitions
         waiting: list[Waiting] = []
-        appended: list[Partition] = []
+        appended: deque[Partition] = deque()  # of which delayed requests are not completed yet
         deferred: list[ProduceEntry] = []
         unflushed: list[UnflushedRecords] = []
         is_limited = origin is _CLIENT and self._deferred_validation is not None
@@ -247,6 +248,7 @@ class ReplicaManager:
                 if number:
                     yield
                 topic, index, records, response = entry
+                budget.left = left  # another request may have run meanwhile
                 try:
                     partition = partitions.get((topic, index)) or self.partition(topic, index)
                     log = partition.leader_log()
@@ -254,7 +256,6 @@ class ReplicaManager:
                         partition.check_enough_in_sync()
                     verification = None if guards is None else guards.get((topic, index))
                     if validated is None:
-                        budget.left = left  # another request may have run meanwhile
                         info = log.append(
                             records,
                             leader_epoch=partition.leader_epoch,
@@ -263,7 +264,6 @@ class ReplicaManager:
                             verification=verification,
                             budget=budget,
                         )
-                        left = budget.left
                     else:
                         info = log.append_validated(
                             validated,
@@ -277,6 +277,8 @@ class ReplicaManager:
                 except Exception as error:
                     self.append_failed(topic, index, error, response)
                     continue
+                finally:
+                    left = budget.left  # what failed has taken its time, too
                 offsets, end_offset = log.offsets, info.last_offset + 1
                 partition.after_append(offsets)
                 appended.append(partition)
@@ -298,15 +300,22 @@ class ReplicaManager:
                     )
                 elif required_acks == -1 and offsets.high_watermark < end_offset:
                     waiting.append((partition, partition.led_since, end_offset, response))
+            yield from self._complete_for(appended)
         finally:  # also if the broker stops between two partitions
-            for partition in appended:
-                self.complete_delayed_requests(partition)
+            run_at_once(self._complete_for(appended))
         if not (deferred or unflushed or waiting):
             return True
         self._await_append(
             required_acks, timeout_ms, deferred, unflushed, waiting, callback, guards
         )
         return False
+
+    def _complete_for(self, appended: deque[Partition]) -> Steps[None]:
+        """Complete the requests that wait for records of these partitions, and forget these."""
+        while appended:
+            self.complete_delayed_requests(appended.popleft())
+            if appended:
+                yield
 
     def _await_append(
         self,

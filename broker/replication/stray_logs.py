@@ -504,20 +504,17 @@ async def rename_stray_logs(
             strays.append((log, verdict._replace(set_aside_ms=now_ms)))
         else:
             _hold(held, log, verdict)
-    removed: list[TopicPartition] = []
     renamed = 0
-    try:
-        async for log, note in over(strays):
-            key = _key(log)
-            # It may have changed while others were renamed.
-            if logs.get(*key) is log and replicas.leader_epoch(key) == before[log]:
-                replicas.stop_stray(key)
-                removed.append(key)
-                held.pop(log, None)
+    async for log, note in over(strays):
+        key = _key(log)
+        # It may have changed while others were renamed.
+        if logs.get(*key) is log and replicas.leader_epoch(key) == before[log]:
+            replicas.stop_stray(key)
+            held.pop(log, None)
+            try:
                 renamed += _rename(logs, log, note, now_ms)
-    finally:
-        if removed:
-            replicas.on_strays_removed(removed)
+            finally:  # in this step: after a pause it may be there again
+                replicas.on_strays_removed([key])
     return renamed
 
 

@@ -505,11 +505,12 @@ class LogRetention:
         start, config = self._offsets.local_log_start_offset, self._local.config
         reason = f"log start offset {start} breach"
         deleted = yield from self._delete(_is_below(start), reason, now_ms, moves_start=False)
-        if config.delete:
-            scope = "local " if config.copies_to_remote else ""
+        scope = "local " if config.copies_to_remote else ""
+        if config.delete and self._local.config is config:
             limit = config.local_limit_bytes
             reason = f"{scope}retention size {limit} breach"
             deleted += yield from self._delete(self._exceeds_size(), reason, now_ms)
+        if config.delete and self._local.config is config:
             limit = config.local_limit_ms
             reason = f"{scope}retention time {limit}ms breach"
             deleted += yield from self._delete(_is_older(limit, now_ms), reason, now_ms)
@@ -532,7 +533,13 @@ class LogRetention:
         self, predicate: Predicate, reason: str, now_ms: int, *, moves_start: bool = True
     ) -> Steps[int]:
         local, deleted, first, last = self._local, 0, -1, -1
-        while not local.closed:
+        config, truncations = local.config, self._offsets.truncations
+        # `predicate` is of these settings and of this log: the next run has those of then.
+        while (
+            not local.closed
+            and local.config is config
+            and (self._offsets.truncations == truncations)
+        ):
             local.directory.log_directory.check_online()
             try:
                 segment = self._delete_first(predicate, now_ms, moves_start=moves_start)

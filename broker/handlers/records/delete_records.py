@@ -83,7 +83,7 @@ class DeleteRecordsHandler:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         log.truncator.delete_records_before(target)
         # Not for what waits there, but for what its next response has: the new log start, too.
-        self._replica_manager.fetch_purgatory.check_and_complete(partition.key)
+        self._replica_manager.complete_delayed_requests(partition)
         result.low_watermark = partition.low_watermark()
         return partition, target, result
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Iterator, Sequence
 
-from ottla.broker.replication.deferred_validation import ProduceEntry
+import pytest
+
+from ottla.broker.replication.deferred_validation import DeferredValidation, ProduceEntry
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.fetch import FetchPartition
 from ottla.protocol.messages.produce import PartitionProduceResponse
+from ottla.protocol.records.errors import CorruptRecordError
 from ottla.protocol.steps import run, run_at_once
+from ottla.storage.log.log import Log
+from ottla.storage.records.validation_budget import ValidationBudget
 from tests.doubles.fetched import FetchMessages
 from tests.doubles.pace import steps_per_turn
 from tests.doubles.replicas import TOPIC, Replicas
@@ -66,7 +71,8 @@ def test_some_partitions_in_a_turn() -> None:
         sum(replicas.log(index).log_end_offset for index in range(PARTITIONS))
         for _ in requested.run()
     ]
-    assert appended == [3, 6]
+    # Then those that wait for them are completed, some in a turn as well.
+    assert appended == [3, 6, 7, 7]
     assert requested.codes == [0] * PARTITIONS
     assert [row.base_offset for row in requested.rows] == [0] * PARTITIONS
 
@@ -110,3 +116,21 @@ def test_a_leader_that_changes_between_two_partitions() -> None:
     assert run_at_once(steps)
     not_leader = ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert [row.error_code for *_, row in given] == [0, not_leader, *[0] * (PARTITIONS - 2)]
+
+
+def test_records_that_are_rejected_have_spent_the_budget_of_the_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    replicas = Replicas(deferred_validation=DeferredValidation(lambda: 0))
+    for index in range(PARTITIONS):
+        replicas.lead(index)
+    left: list[int] = []
+
+    def rejected(*_: object, budget: ValidationBudget, **__: object) -> None:
+        left.append(budget.left)
+        budget.left -= 10
+        raise CorruptRecordError("as planned")
+
+    monkeypatch.setattr(Log, "append", rejected)
+    run_at_once(replicas.manager.append(1, 1_000, entries(), lambda: None))
+    assert left == [left[0] - 10 * number for number in range(PARTITIONS)]

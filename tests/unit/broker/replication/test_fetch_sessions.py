@@ -304,3 +304,23 @@ def test_the_last_of_two_positions_counts() -> None:
 def test_epochs_wrap_to_1() -> None:
     assert next_epoch(0) == 1
     assert next_epoch(0x7FFFFFFF) == 1
+
+
+def test_two_requests_of_one_session_do_not_both_get_its_changes() -> None:
+    """The second comes while the first one pauses."""
+    sessions = FetchSessions(10, lambda: 0)
+
+    def request(session_id: int, epoch: int, count: int) -> FetchRequest:
+        rows = [FetchPartition(partition=index) for index in range(count)]
+        topics = [FetchTopic("t", partitions=rows)]
+        return FetchRequest(session_id=session_id, session_epoch=epoch, topics=topics)
+
+    full = run_at_once(sessions.context(request(0, 0, 3), 12, {}, False))
+    results = [(item, PartitionData(item.partition)) for item in full.items]
+    _, session_id, _ = run_at_once(full.finish(results))
+    first = sessions.context(request(session_id, 1, 3), 12, {}, False)
+    next(first)
+    second = run_at_once(sessions.context(request(session_id, 2, 0), 12, {}, False))
+    code, *_ = run_at_once(run_at_once(first).finish([]))
+    assert code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert run_at_once(second.finish([]))[0] == ErrorCode.NONE

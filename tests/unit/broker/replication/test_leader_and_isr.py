@@ -318,3 +318,60 @@ def test_what_leads_meanwhile_is_not_followed_at_the_end_of_a_big_order() -> Non
         order.send(None)
     # The other 31 that were begun are followed, though the rest of the order is void.
     assert set(fetchers.following) == {TopicPartition(TOPIC, index) for index in range(1, 32)}
+
+
+def test_a_deletion_is_announced_before_the_replica_may_lead_again() -> None:
+    replicas = Replicas()
+    events: list[tuple[str, list[int]]] = []
+    replicas.leader_and_isr.on_leadership = lambda leaders, _: events.append(
+        ("leads", [each.index for each in leaders])
+    )
+    replicas.leader_and_isr.on_deleted = lambda keys: events.append(
+        ("deleted", [key.partition for key in keys])
+    )
+    for index in range(2):
+        replicas.lead(index)
+    events.clear()
+    states = [StopReplicaPartitionState(index, -2, True) for index in range(2)]
+    request = StopReplicaRequest(
+        controller_epoch=1, topic_states=[StopReplicaTopicState(TOPIC, states)]
+    )
+    steps = replicas.leader_and_isr.stop_replicas(request)
+    next(steps)
+    replicas.order(1, index=0, epoch=0, controller_epoch=2, topic_id=b"n" * 16)
+    run_at_once(steps)  # of a controller that is no longer
+    assert events == [("deleted", [0]), ("leads", [0])]
+
+
+def test_an_error_of_one_partition_leaves_the_others_announced() -> None:
+    replicas = Replicas()
+    listener, fetchers = Listener(replicas), Fetchers(replicas)
+    replicas.lead(2, topic_id=ZERO_UUID)
+    listener.leads.clear()
+    states = [
+        LeaderAndIsrPartitionState(
+            partition_index=index,
+            controller_epoch=1,
+            leader=leader,
+            leader_epoch=0,
+            isr=isr,
+            replicas=isr,
+        )
+        for index, leader, isr in ((0, 1, [1]), (1, 2, [1, 2]), (2, 1, [1]))
+    ]
+    fs = replicas.logs.fs
+    assert isinstance(fs, MemoryFileSystem)
+    fs.fail("open", errno.ENOSPC, path_part=f"{TOPIC}-2/")  # its partition.metadata
+    response = run_now(
+        replicas.leader_and_isr.become_leader_or_follower(
+            LeaderAndIsrRequest(
+                controller_id=1,
+                controller_epoch=1,
+                topic_states=[LeaderAndIsrTopicState(TOPIC, TOPIC_ID, states)],
+            ),
+            7,
+        )
+    )
+    assert codes(response)[2] == ErrorCode.KAFKA_STORAGE_ERROR
+    assert listener.leads == [TopicPartition(TOPIC, 0)]
+    assert fetchers.following == {TopicPartition(TOPIC, 1): 2}

@@ -6,6 +6,7 @@ import pytest
 
 from ottla.protocol.records.batch import patch_max_timestamp
 from ottla.protocol.steps import run_at_once
+from ottla.storage.config import LogConfig
 from ottla.storage.errors import LogDirectoryOffline
 from ottla.storage.log.log import Log
 from tests.doubles.memory_file_system import MemoryFileSystem
@@ -177,3 +178,25 @@ def test_a_damaged_segment_expires_like_others(timestamp: int) -> None:
     assert run_at_once(log.retention.delete_old_segments(NOW_MS + HOUR)) == 0
     assert run_at_once(log.retention.delete_old_segments(NOW_MS + HOUR + 1)) == count
     assert log.log_start_offset == 20
+
+
+def test_a_change_of_the_settings_in_a_pause_ends_the_run() -> None:
+    log = filled(retention_ms=HOUR)
+    steps = log.retention.delete_old_segments(NOW_MS + 100 * HOUR)
+    next(steps)
+    next(steps)
+    left = len(log.segments)
+    log.update_config(LogConfig(segment_ms=1, retention_ms=-1))
+    run_at_once(steps)
+    assert len(log.segments) == left
+
+
+def test_a_truncation_in_a_pause_ends_the_run() -> None:
+    log = filled(retention_bytes=0)
+    steps = log.retention.delete_old_segments(NOW_MS)
+    next(steps)
+    next(steps)
+    log.truncator.truncate_to(log.log_end_offset - 4)
+    left = len(log.segments)
+    run_at_once(steps)
+    assert len(log.segments) == left
