@@ -101,13 +101,13 @@ class Reassignment:
     async def load(self) -> None:
         """For a new controller: start those of the znode, then resume those in progress."""
         started: set[TopicPartition] = set()
-        while more := await self.on_znode():
-            started |= more
+        while rows := await self.on_znode():
+            # Of one that failed, what was in progress before is resumed.
+            started.update(partition for partition, row in rows.items() if not row.code)
         await self._resume(lambda partition, _: partition not in started)
 
-    async def on_znode(self) -> set[TopicPartition]:
-        """Start the next batch of `/admin/reassign_partitions`; return its partitions, none at the
-        end.
+    async def on_znode(self) -> dict[TopicPartition, ApiError]:
+        """Start the next batch of `/admin/reassign_partitions`; return its rows, none at the end.
 
         Those in progress are left alone: the znode also changes whenever one of them is complete,
         and each start takes a leader epoch.
@@ -118,7 +118,7 @@ class Reassignment:
             if not self._is_moving_to(partition, replicas)
         }
         if not waiting:
-            return set()
+            return {}
         targets = next(batches_of(waiting))
         outcome = await self._start(targets)
         failed = {partition: error for partition, error in outcome.items() if error.code}
@@ -128,11 +128,14 @@ class Reassignment:
                 listed(f"{partition}: {error.message}" for partition, error in failed.items()),
             )
             await self._remove_from_znode(lambda partition, _: partition in failed)
-        return set(targets)
+        return outcome
 
     def _is_moving_to(self, partition: TopicPartition, targets: tuple[int, ...]) -> bool:
-        assignment = self.context.assignment(partition)
-        return assignment.is_being_reassigned and assignment.target_replicas == targets
+        # Also one whose assignment has its targets only, and waits for one that can lead.
+        return (
+            partition in self.context.partitions_being_reassigned
+            and self.context.assignment(partition).target_replicas == targets
+        )
 
     async def alter(self, targets: Targets) -> dict[TopicPartition, ApiError]:
         """AlterPartitionReassignments: a row for each partition of a batch."""

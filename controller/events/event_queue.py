@@ -16,6 +16,7 @@ from ottla.controller.events.events import (
     Call,
     ControllerState,
     Event,
+    Expire,
     LeaderAndIsrResponseReceived,
     ShutDown,
     state_of,
@@ -88,9 +89,10 @@ class EventQueue:
                 return
             self._queued_signals.add(key)
         entry = (event, self._now_ms())
-        if isinstance(event, BrokerChange):
+        if isinstance(event, BrokerChange) and (Expire, Expire()) not in self._queued_signals:
             # Partitions of a failed broker have no leader until it is handled. It reads the tree,
-            # so its place among other events does not matter to what it finds.
+            # so its place among other events does not matter to what it finds. Only a controller
+            # whose session has expired resigns first: it would find its own broker dead.
             self._events.appendleft(entry)
         else:
             self._events.append(entry)

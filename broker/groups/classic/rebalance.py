@@ -310,13 +310,16 @@ class Rebalancer:
                 try:
                     callback(response_with(given))
                 except Exception:
-                    # A defect, and the other members still need their responses.
-                    logger.exception(
-                        "Unexpected error responding to a member of group %s",
-                        group.group_id,
-                        extra={"group": group.group_id},
-                    )
+                    self._response_failed(group)
             yield
+
+    def _response_failed(self, group: Group) -> None:
+        """Log a defect: the other members still need their responses."""
+        logger.exception(
+            "Unexpected error responding to a member of group %s",
+            group.group_id,
+            extra={"group": group.group_id},
+        )
 
     # Members that join, leave and fail.
 
@@ -423,10 +426,13 @@ class Rebalancer:
         Timers that expire in a pause have no effect on a dead group.
         """
         for member in list(group.members.values()):
-            if member.awaiting_join_callback is not None:
-                group.invoke_join_callback(member, join_error(error_code, member.member_id))
-            if member.awaiting_sync_callback is not None:
-                group.invoke_sync_callback(member, sync_error(error_code))
+            try:
+                if member.awaiting_join_callback is not None:
+                    group.invoke_join_callback(member, join_error(error_code, member.member_id))
+                if member.awaiting_sync_callback is not None:
+                    group.invoke_sync_callback(member, sync_error(error_code))
+            except Exception:
+                self._response_failed(group)
             member.stop_session_timer()
             yield
         for member_id in list(group.pending_members):

@@ -601,3 +601,23 @@ async def test_only_partitions_that_do_not_fit_into_the_znode_are_refused(
         False,
         False,
     ]
+
+
+async def test_a_znode_that_asks_for_the_replicas_there_are_waits_for_one_that_can_lead() -> None:
+    """It was started again and again, and no controller came into office."""
+    cluster = Cluster((1, 2, 3))
+    await cluster.start()
+    await cluster.create_topic("t", (3,))
+    await cluster.remove_broker(3)
+    reassignment = cluster.controller._lifecycle.reassignment
+    targets = {TopicPartition("t", 0): (3,)}
+    cluster.create_node(znodes.REASSIGN_PARTITIONS, encode_reassignment(targets))
+    await settle()
+    assert await reassignment.on_znode() == {}
+    cluster.delete_node(znodes.CONTROLLER)
+    await settle()
+    assert cluster.controller.is_active
+    await cluster.add_broker(3)
+    await settle()
+    assert not cluster.exists(znodes.REASSIGN_PARTITIONS)
+    await cluster.stop()

@@ -216,3 +216,17 @@ async def test_signals_of_a_kind_are_taken_together() -> None:
     consumer.start()
     await settle()
     assert consumer.seen == [TopicChange(), changes[2], changes[0]]
+
+
+async def test_a_controller_whose_session_expired_resigns_before_it_sees_brokers() -> None:
+    """It would find its own broker dead."""
+    consumer = Consumer()
+    consumer.gate = asyncio.Event()
+    consumer.start()
+    consumer.queue.put(TopicChange())
+    await settle()
+    consumer.queue.clear_and_put(Expire())
+    consumer.queue.put(BrokerChange())
+    consumer.gate.set()
+    await settle()
+    assert consumer.seen == [TopicChange(), Expire(), BrokerChange()]
