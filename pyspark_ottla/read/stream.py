@@ -39,6 +39,10 @@ logger = spark_logger()
 # failure they are left alone for a while.
 COMMIT_TIMEOUT_MS = 5_000
 COMMIT_PAUSE_SECONDS = 30.0
+# A broker that has just started may know the other brokers some moments before the topics. Only a
+# partition that is not there for about three seconds is gone.
+GONE_LOOKS = 12
+GONE_PAUSE_SECONDS = 0.25
 # Partitions looked into for the size of their records; those with the largest backlogs.
 SAMPLED_PARTITIONS_MAX = 16
 # A batch whose records grow is bisected so many times, by looks into so many partitions.
@@ -207,11 +211,24 @@ class StreamTracker:
         reported as lost. The position of what is not subscribed to any more stays."""
         wanted = self._wanted(start)
         if self._ends is None or not self._freezes:
-            self._ends = self._fetch_latest(wanted)
+            self._ends = self._looked_again(wanted, lambda: self._fetch_latest(wanted))
         gone = {tp: offset for tp, offset in wanted.items() if tp not in self._ends}
         self._report_gone(gone, gone)
         unwanted = {tp: offset for tp, offset in start.items() if tp not in wanted}
         return unwanted | self._ends, set(gone)
+
+    def _looked_again(
+        self, expected: Collection[TopicPartition], look: Callable[[], Offsets]
+    ) -> Offsets:
+        """Return what `look` finds, after more looks while a partition that is expected, and was
+        not reported as gone, is not among it."""
+        found = look()
+        for _ in range(GONE_LOOKS):
+            if all(tp in found or tp in self._known_gone for tp in expected):
+                break
+            time.sleep(GONE_PAUSE_SECONDS)
+            found = look()
+        return found
 
     def _fetch_latest(self, start: Offsets) -> Offsets:
         there = self._present_partitions(start)
@@ -343,7 +360,7 @@ class StreamTracker:
         # before.
         wanted = self._wanted(end.offsets)
         kept = {tp for tp in end.offsets if tp in wanted or end.offsets[tp] != begin.get(tp)}
-        earliest = all_at(self._cluster, kept, EARLIEST)
+        earliest = self._looked_again(kept, lambda: all_at(self._cluster, kept, EARLIEST))
         # None of them unless the batch is one that is repeated after a restart.
         replaced = _recreated(end.topic_ids, self._topic_ids({tp: end.offsets[tp] for tp in kept}))
         self._report_replaced(begin, end, replaced)

@@ -239,7 +239,28 @@ def test_a_partition_that_vanishes_twice_is_reported_twice(
     assert caplog.text.count("not there any more: t-1") == 2
 
 
-def test_a_named_topic_that_vanished_is_a_loss_at_once(cluster: FakeCluster) -> None:
+def test_a_topic_that_is_missing_for_a_moment_is_not_gone(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that has just started may know the other brokers before the topics."""
+    looks: list[float] = []
+
+    def pause(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 3:
+            cluster.grow("t", 0, 100)
+            cluster.grow("t", 1, 50)
+
+    monkeypatch.setattr("pyspark_ottla.read.stream.time.sleep", pause)
+    cluster.grow("other", 0, 5)
+    start = StreamOffset({A: 90, B: 50, TopicPartition("other", 0): 2})
+    cluster.drop("t")
+    end = tracker(cluster, subscribe="t,other").next_end(start, EVERYTHING)
+    assert end.offsets == {A: 100, B: 50, TopicPartition("other", 0): 5}
+    assert len(looks) == 3
+
+
+def test_a_named_topic_that_vanished_is_a_loss(cluster: FakeCluster) -> None:
     cluster.grow("other", 0, 5)
     start = StreamOffset({A: 90, TopicPartition("other", 0): 2})
     cluster.drop("t")
