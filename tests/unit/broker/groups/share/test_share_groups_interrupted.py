@@ -17,6 +17,7 @@ from ottla.broker.share.persister import SharePartitionKey
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.steps import run_at_once
 from ottla.protocol.topics import TopicPartition
+from tests.doubles.pace import steps_per_turn
 from tests.unit.broker.groups.share.test_share_groups import TOPIC, Scene, code_of
 
 OFFSETS = {TOPIC: {0: 5}}
@@ -222,13 +223,14 @@ async def test_a_change_that_is_committed_late_is_in_memory_as_in_the_log() -> N
 
 
 async def test_an_assignment_that_another_coordinator_interrupts_is_not_stored() -> None:
-    """That of many partitions is computed in slices."""
-    scene = Scene(partitions=6_000)
+    """That of many partitions is computed in turns."""
+    scene = Scene(partitions=60)
     await scene.beat("a")
-    waiting = spawn(scene.beat("c"), name="heartbeat")
-    await asyncio.sleep(0)
-    assert not waiting.done()
-    await other_coordinator(scene, 1)
+    with steps_per_turn(5):
+        waiting = spawn(scene.beat("c"), name="heartbeat")
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        await other_coordinator(scene, 1)
     before = described(scene)
     assert await code_of(waiting) == ErrorCode.NOT_COORDINATOR
     assert described(scene) == before
