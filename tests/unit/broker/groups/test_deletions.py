@@ -3,6 +3,8 @@ the log."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from ottla.broker.groups.commits import Committer
@@ -11,6 +13,7 @@ from ottla.broker.groups.offsets import CommittedOffset
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.control import end_transaction_marker
 from ottla.protocol.topics import TopicPartition
+from tests.doubles.pace import steps_per_turn
 from tests.unit.broker.groups.helpers import GROUP, T0, T1, PendingResponse, Setup
 
 LATE = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
@@ -150,6 +153,13 @@ def test_a_group_of_whose_tombstones_some_are_stored_keeps_the_other_offsets(
 MANY = [TopicPartition("many", index) for index in range(3_000)]
 
 
+@pytest.fixture
+def short_turns() -> Iterator[None]:
+    """Work on many offsets pauses."""
+    with steps_per_turn(2):
+        yield
+
+
 def large_group() -> Setup:
     setup = Setup()
     setup.stable_group()
@@ -158,6 +168,7 @@ def large_group() -> Setup:
     return setup
 
 
+@pytest.mark.usefixtures("short_turns")
 def test_a_group_with_many_offsets_is_deleted_in_slices() -> None:
     setup = large_group()
     results = delete(setup)
@@ -170,6 +181,7 @@ def test_a_group_with_many_offsets_is_deleted_in_slices() -> None:
     assert recorded_groups(setup) == set()
 
 
+@pytest.mark.usefixtures("short_turns")
 def test_a_coordinator_that_resigns_while_it_deletes_appends_nothing_more() -> None:
     setup = large_group()
     results = delete(setup)
@@ -185,6 +197,7 @@ def test_a_coordinator_that_resigns_while_it_deletes_appends_nothing_more() -> N
     assert stored(setup) == {}
 
 
+@pytest.mark.usefixtures("short_turns")
 def test_a_group_with_many_offsets_of_which_a_part_is_not_deleted() -> None:
     setup = large_group()
     results = delete(setup)
@@ -195,6 +208,7 @@ def test_a_group_with_many_offsets_of_which_a_part_is_not_deleted() -> None:
     assert setup.group().is_empty
 
 
+@pytest.mark.usefixtures("short_turns")
 def test_many_offsets_of_a_group_expire_in_slices() -> None:
     """What is committed in a pause does not expire."""
     setup = Setup()

@@ -39,10 +39,11 @@ from ottla.protocol.messages.list_transactions import (
 from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.protocol.registry import API
 from tests.doubles.api_routes import entry_of
+from tests.doubles.pace import steps_per_turn
 from tests.unit.broker.handlers.fake_metadata import Metadata
 
 COUNT = 5_000
-# A decision takes some microseconds.
+# A step decides about up to eight operations on one name.
 MOST_IN_A_TURN = 1_000
 
 
@@ -89,10 +90,11 @@ class Broker:
         header = RequestHeader(api.key, api.max_version, 1, "client")
         context = RequestContext(header, request, cast("Any", self), route)
         channel = RequestChannel([], lambda _, error: pytest.fail(str(error)))
-        channel.handle(context)
-        while not self.sent:
-            self.turn += 1
-            await asyncio.sleep(0)
+        with steps_per_turn(100):
+            channel.handle(context)
+            while not self.sent:
+                self.turn += 1
+                await asyncio.sleep(0)
         assert sum(self.decisions.values()) >= COUNT
         assert max(self.decisions.values()) <= MOST_IN_A_TURN
         frame = b"".join(self.sent[0])[4:]
