@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from ottla.cli.app import family
+from ottla.cli.cluster_checks import broker_row, partition_counts
 from ottla.cli.doctor import doctor
 from ottla.cli.output import Cell, print_fields, print_json, print_rows, say
 from ottla.cli.session import Session, check, connected, reported
@@ -33,24 +34,14 @@ def info(session: Session) -> None:
     topics = session.client.metadata(None).topics
     partitions = [item for topic in topics for item in topic.partitions]
     brokers: list[dict[str, Cell]] = [
-        {
-            "broker": row.broker_id,
-            "address": f"{row.host}:{row.port}",
-            "rack": row.rack,
-            "controller": row.broker_id == response.controller_id,
-            "leader_of": sum(item.leader_id == row.broker_id for item in partitions),
-            "replicas": sum(row.broker_id in item.replica_nodes for item in partitions),
-        }
+        broker_row(row, row.broker_id, response.controller_id, partitions)
         for row in sorted(response.brokers, key=lambda each: each.broker_id)
     ]
     fields: dict[str, Cell] = {
         "cluster_id": response.cluster_id,
         "controller": response.controller_id,
         "brokers": len(brokers),
-        "topics": len(topics),
-        "partitions": len(partitions),
-        "without_leader": sum(item.leader_id < 0 for item in partitions),
-        "under_replicated": sum(len(p.isr_nodes) < len(p.replica_nodes) for p in partitions),
+        **partition_counts(len(topics), partitions),
     }
     if session.json:
         print_json({**fields, "brokers": brokers})

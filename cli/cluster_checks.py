@@ -8,9 +8,15 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.cli.reassignment_file import (
+    BROKER_RESOURCE,
+    RATES,
+    THROTTLED_REPLICAS,
+    TOPIC_RESOURCE,
+)
 from ottla.protocol.client.errors import ClientError
 from ottla.protocol.client.operations import Node, Operation, Route
 from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
@@ -25,26 +31,24 @@ from ottla.protocol.messages.list_partition_reassignments import (
 )
 
 if TYPE_CHECKING:
+    from ottla.cli.output import Cell
     from ottla.cli.session import Session
     from ottla.protocol.client.cluster import Address
     from ottla.protocol.client.operations import Operations
-    from ottla.protocol.messages.metadata import MetadataResponse
+    from ottla.protocol.message import Message
+    from ottla.protocol.messages.describe_cluster import DescribeClusterBroker
+    from ottla.protocol.messages.metadata import (
+        MetadataResponse,
+        MetadataResponseBroker,
+        MetadataResponsePartition,
+    )
 
-TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
+_MOVES_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 # The names that one line has room for.
 LISTED_MAX = 5
 # A request for the settings of so many topics has a response of some 100 KB.
 TOPICS_PER_REQUEST = 500
 
-BROKER_THROTTLES = (
-    "leader.replication.throttled.rate",
-    "follower.replication.throttled.rate",
-    "replica.alter.log.dirs.io.max.bytes.per.second",
-)
-TOPIC_THROTTLES = (
-    "leader.replication.throttled.replicas",
-    "follower.replication.throttled.replicas",
-)
 # As `ConfigEntry.ConfigSource`: set at run time for a topic, a broker, or all brokers.
 _SET_AT_RUN_TIME = (1, 2, 3)
 
@@ -135,11 +139,11 @@ def throttle_problems(session: Session, metadata: MetadataResponse) -> list[Prob
         for row in sorted(metadata.brokers, key=lambda each: each.node_id):
             names = {str(row.node_id): f"broker {row.node_id}"}
             route = Node(row.node_id)
-            found += _set_values(session, BROKER_RESOURCE, names, BROKER_THROTTLES, route)
+            found += _set_values(session, BROKER_RESOURCE, names, (*RATES, _MOVES_RATE), route)
         topics = [topic.name for topic in metadata.topics if topic.name]
         for start in range(0, len(topics), TOPICS_PER_REQUEST):
             some = {name: f"topic {name}" for name in topics[start : start + TOPICS_PER_REQUEST]}
-            found += _set_values(session, TOPIC_RESOURCE, some, TOPIC_THROTTLES, None)
+            found += _set_values(session, TOPIC_RESOURCE, some, THROTTLED_REPLICAS, None)
     except (ClientError, KafkaError, ProtocolError):
         return []
     if not found:
@@ -180,17 +184,18 @@ class At(Route):
         return [self.address]
 
 
-def wrong_broker_request(broker_id: int) -> DescribeConfigsRequest:
-    """A request that only the broker with this id accepts."""
-    resource = DescribeConfigsResource(BROKER_RESOURCE, str(broker_id), ["broker.id"])
-    return DescribeConfigsRequest(resources=[resource])
+def other_broker(ask: Callable[[DescribeConfigsRequest], Message], broker_id: int) -> int | None:
+    """Return the id of the broker that `ask` reaches, if it is not the one with this id.
 
-
-def other_broker(response: DescribeConfigsResponse) -> int | None:
-    """The id of the broker that responded to a `wrong_broker_request`, if it is another one.
-
-    None also if this user may not describe brokers.
+    Only that one accepts the request. None also if this user may not describe brokers. Raises
+    ClientError.
     """
+    resource = DescribeConfigsResource(BROKER_RESOURCE, str(broker_id), ["broker.id"])
+    try:
+        response = ask(DescribeConfigsRequest(resources=[resource]))
+    except (KafkaError, ProtocolError):
+        return None
+    assert isinstance(response, DescribeConfigsResponse)
     for result in response.results:
         if result.error_code == ErrorCode.INVALID_REQUEST:
             expected = re.search(r"expected (-?\d+)", result.error_message or "")
@@ -202,17 +207,46 @@ def other_broker(response: DescribeConfigsResponse) -> int | None:
 def check_identity(session: Session, broker_id: int) -> Problem | None:
     """Whether the advertised address of a broker leads to that broker."""
     try:
-        response = session.call(
-            DescribeConfigsResponse, wrong_broker_request(broker_id), Node(broker_id)
+        other = other_broker(
+            lambda request: session.call(DescribeConfigsResponse, request, Node(broker_id)),
+            broker_id,
         )
-    except (ClientError, KafkaError, ProtocolError):
+    except ClientError:
         return None
-    other = other_broker(response)
     if other is None:
         return None
     return Problem(
         "wrong-broker", f"broker {other} responds at the advertised address of broker {broker_id}"
     )
+
+
+def broker_row(
+    broker: MetadataResponseBroker | DescribeClusterBroker,
+    broker_id: int,
+    controller_id: int,
+    partitions: Sequence[MetadataResponsePartition],
+) -> dict[str, Cell]:
+    """A row of the table of brokers."""
+    return {
+        "broker": broker_id,
+        "address": f"{broker.host}:{broker.port}",
+        "rack": broker.rack,
+        "controller": broker_id == controller_id,
+        "leader_of": sum(item.leader_id == broker_id for item in partitions),
+        "replicas": sum(broker_id in item.replica_nodes for item in partitions),
+    }
+
+
+def partition_counts(
+    topics: int, partitions: Sequence[MetadataResponsePartition]
+) -> dict[str, Cell]:
+    """How many topics and partitions a cluster has, and in which state."""
+    return {
+        "topics": topics,
+        "partitions": len(partitions),
+        "without_leader": sum(item.leader_id < 0 for item in partitions),
+        "under_replicated": sum(len(p.isr_nodes) < len(p.replica_nodes) for p in partitions),
+    }
 
 
 def _named(names: list[str]) -> str:

@@ -23,19 +23,17 @@ from ottla.cli.cluster_checks import (
     other_broker,
     partition_problems,
     throttle_problems,
-    wrong_broker_request,
 )
 from ottla.cli.health import MAX_TIMEOUT_SECONDS
 from ottla.cli.output import UNREACHABLE, Cell, Failure, print_json, print_rows, say, usage
 from ottla.cli.session import Session, connected
 from ottla.protocol.client.cluster import Address, parse_bootstrap
 from ottla.protocol.client.errors import AuthenticationError, BadResponseError, ClientError
-from ottla.protocol.errors import KafkaError, ProtocolError
-from ottla.protocol.messages.describe_configs import DescribeConfigsResponse
+from ottla.protocol.errors import KafkaError
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 if TYPE_CHECKING:
-    from ottla.protocol.client.blocking import BlockingClient
+    pass
 
 app = family("Check the state of the brokers, and that this machine reaches them.")
 
@@ -159,7 +157,11 @@ def probe(
         with client:
             response = client.metadata([], timeout_ms=wait_ms)
             took = (time.monotonic() - started) * 1000
-            other = None if broker_id is None else _other_broker(client, address, broker_id)
+            other = None
+            if broker_id is not None:
+                other = other_broker(
+                    lambda request: client.call_once(request, At(address)), broker_id
+                )
     except ClientError as error:
         return Finding(text, what, False, str(error), _advice(error, resolved, what)), None
     if other is not None:
@@ -240,16 +242,6 @@ def _cluster_findings(
     return [Finding(cluster, "cluster", False, each.finding, each.fix) for each in problems] or [
         Finding(cluster, "cluster", True, f"all {count} partitions have a leader and are in sync")
     ]
-
-
-def _other_broker(client: BlockingClient, address: Address, broker_id: int) -> int | None:
-    """The id of the broker that responds there, if it is another one, and says so."""
-    try:
-        response = client.call_once(wrong_broker_request(broker_id), At(address))
-    except (KafkaError, ProtocolError):
-        return None
-    assert isinstance(response, DescribeConfigsResponse)
-    return other_broker(response)
 
 
 def _name_advice(host: str, what: str) -> str:

@@ -73,9 +73,12 @@ def plan_text(plan: Mapping[TopicPartition, list[int]]) -> str:
     return json.dumps(plan_document(plan), separators=(",", ":"))
 
 
-_RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
-_REPLICAS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
-_TOPIC, _BROKER = 2, 4
+RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+THROTTLED_REPLICAS = (
+    "leader.replication.throttled.replicas",
+    "follower.replication.throttled.replicas",
+)
+TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
 _SET, _DELETE = 0, 1
 
 
@@ -100,20 +103,20 @@ def throttle(
             brokers.update(before[item], adding)
     for topic, senders in leaders.items():
         values = (",".join(senders), ",".join(followers[topic]))
-        _alter(session, _TOPIC, topic, dict(zip(_REPLICAS, values, strict=True)))
+        _alter(session, TOPIC_RESOURCE, topic, dict(zip(THROTTLED_REPLICAS, values, strict=True)))
     alive = session.broker_ids()
     for broker in sorted(brokers.difference(alive)):
         note(f"Broker {broker} is not alive, and gets no throttle.")
     for broker in sorted(brokers.intersection(alive)):
-        _alter(session, _BROKER, str(broker), dict.fromkeys(_RATES, str(bytes_per_second)))
+        _alter(session, BROKER_RESOURCE, str(broker), dict.fromkeys(RATES, str(bytes_per_second)))
 
 
 def remove_throttle(session: Session, topics: Iterable[str], brokers: Iterable[int]) -> None:
     """Removes the throttles of these topics and brokers."""
     for topic in topics:
-        _alter(session, _TOPIC, topic, dict.fromkeys(_REPLICAS))
+        _alter(session, TOPIC_RESOURCE, topic, dict.fromkeys(THROTTLED_REPLICAS))
     for broker in brokers:
-        _alter(session, _BROKER, str(broker), dict.fromkeys(_RATES))
+        _alter(session, BROKER_RESOURCE, str(broker), dict.fromkeys(RATES))
 
 
 def _alter(session: Session, kind: int, name: str, values: Mapping[str, str | None]) -> None:
@@ -125,7 +128,7 @@ def _alter(session: Session, kind: int, name: str, values: Mapping[str, str | No
     response = session.call(
         IncrementalAlterConfigsResponse,
         IncrementalAlterConfigsRequest(resources=[resource]),
-        Node(int(name)) if kind == _BROKER else None,
+        Node(int(name)) if kind == BROKER_RESOURCE else None,
     )
     result = response.responses[0]
     if result.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:

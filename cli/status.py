@@ -8,7 +8,13 @@ import typer
 
 from ottla.cli.app import family
 from ottla.cli.broker_status import BrokerStatus, read_all
-from ottla.cli.cluster_checks import cluster_problems, partition_problems, throttle_problems
+from ottla.cli.cluster_checks import (
+    broker_row,
+    cluster_problems,
+    partition_counts,
+    partition_problems,
+    throttle_problems,
+)
 from ottla.cli.output import Cell, Failure, print_fields, print_json, print_rows, say
 from ottla.cli.session import Session, connected
 
@@ -48,12 +54,7 @@ def status(
     }
     brokers: list[dict[str, Cell]] = [
         {
-            "broker": row.node_id,
-            "address": f"{row.host}:{row.port}",
-            "rack": row.rack,
-            "controller": row.node_id == metadata.controller_id,
-            "leader_of": sum(item.leader_id == row.node_id for item in partitions),
-            "replicas": sum(row.node_id in item.replica_nodes for item in partitions),
+            **broker_row(row, row.node_id, metadata.controller_id, partitions),
             "in_sync": sum(row.node_id in item.isr_nodes for item in partitions),
             "state": _state(states.get(row.node_id)),
         }
@@ -67,10 +68,7 @@ def status(
     fields: dict[str, Cell] = {
         "cluster_id": metadata.cluster_id,
         "brokers": len(brokers),
-        "topics": len(metadata.topics),
-        "partitions": len(partitions),
-        "without_leader": sum(item.leader_id < 0 for item in partitions),
-        "under_replicated": sum(len(p.isr_nodes) < len(p.replica_nodes) for p in partitions),
+        **partition_counts(len(metadata.topics), partitions),
     }
     if session.json:
         print_json({**fields, "ok": not problems, "problems": problems, "brokers": brokers})

@@ -73,4 +73,5 @@ def test_partitions_without_leader_or_replicas() -> None:
 )
 def test_who_responds(code: int, message: str | None, other: int | None) -> None:
     result = DescribeConfigsResult(error_code=code, error_message=message)
-    assert other_broker(DescribeConfigsResponse(results=[result])) == other
+    response = DescribeConfigsResponse(results=[result])
+    assert other_broker(lambda _: response, 8) == other
