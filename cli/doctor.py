@@ -160,7 +160,8 @@ def probe(
             other = None
             if broker_id is not None:
                 other = other_broker(
-                    lambda request: client.call_once(request, At(address)), broker_id
+                    lambda request: client.call_once(request, At(address), timeout_ms=wait_ms),
+                    broker_id,
                 )
     except ClientError as error:
         return Finding(text, what, False, str(error), _advice(error, resolved, what)), None
