@@ -26,7 +26,7 @@ from ottla.cli.cluster_checks import (
 )
 from ottla.cli.health import MAX_TIMEOUT_SECONDS
 from ottla.cli.output import UNREACHABLE, Cell, Failure, print_json, print_rows, say, usage
-from ottla.cli.session import Session, connected
+from ottla.cli.session import HttpOption, Session, connected
 from ottla.protocol.client.cluster import Address, parse_bootstrap
 from ottla.protocol.client.errors import AuthenticationError, BadResponseError, ClientError
 from ottla.protocol.errors import KafkaError
@@ -65,14 +65,7 @@ def doctor(
     wait: Annotated[
         float, typer.Option("--wait", help="Timeout of each address in seconds.")
     ] = 5.0,
-    http: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--http",
-            help="HTTP port of a broker, host:port; repeatable. None: ottla.metrics.address.",
-            show_default=False,
-        ),
-    ] = None,
+    http: HttpOption = None,
 ) -> None:
     """Request the advertised addresses as a client does, and connect to each; then read
     the state that the brokers report of themselves.

@@ -13,7 +13,7 @@ from ottla.cli.broker_status import BrokerStatus, read_all
 from ottla.cli.cluster_checks import check_identity
 from ottla.cli.offsets import parse_partitions
 from ottla.cli.output import Cell, Failure, bytes_text, print_json, print_rows
-from ottla.cli.session import Session, check, connected, explain
+from ottla.cli.session import HttpOption, Session, check, connected, explain
 from ottla.protocol.client.operations import Node
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.describe_log_dirs import (
@@ -38,14 +38,7 @@ def log_dirs(
     partitions: Annotated[
         bool, typer.Option("--partitions", "-p", help="Print a line for each partition.")
     ] = False,
-    http: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--http",
-            help="HTTP port of a broker, host:port; repeatable. None: ottla.metrics.address.",
-            show_default=False,
-        ),
-    ] = None,
+    http: HttpOption = None,
 ) -> None:
     """Print sizes by log directory, or by partition.
 

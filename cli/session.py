@@ -100,6 +100,14 @@ TimeoutOption = Annotated[
     float,
     typer.Option("--timeout", help="Request timeout in seconds."),
 ]
+HttpOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--http",
+        help="HTTP port of a broker, host:port; repeatable. None: ottla.metrics.address.",
+        show_default=False,
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 _CONNECTION: dict[str, tuple[object, object]] = {

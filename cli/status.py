@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from ottla.cli.app import family
 from ottla.cli.broker_status import BrokerStatus, read_all
 from ottla.cli.cluster_checks import (
@@ -16,7 +12,7 @@ from ottla.cli.cluster_checks import (
     throttle_problems,
 )
 from ottla.cli.output import Cell, Failure, print_fields, print_json, print_rows, say
-from ottla.cli.session import Session, connected
+from ottla.cli.session import HttpOption, Session, connected
 
 app = family("Show the cluster on one screen: brokers, partitions, problems.")
 # A broker that does not respond on its HTTP port must not hold the screen up.
@@ -27,14 +23,7 @@ _STATUS_SECONDS = 2.0
 @connected
 def status(
     session: Session,
-    http: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--http",
-            help="HTTP port of a broker, host:port; repeatable. None: ottla.metrics.address.",
-            show_default=False,
-        ),
-    ] = None,
+    http: HttpOption = None,
 ) -> None:
     """Print brokers, partitions and problems. Exit code 1 if there is a problem.
 
