@@ -184,12 +184,6 @@ def certificates_of(pem: bytes) -> list[bytes]:
     ]
 
 
-def first_certificate(pem: bytes) -> bytes | None:
-    """The certificate of a key, in DER: the first in its chain."""
-    found = certificates_of(pem)
-    return found[0] if found else None
-
-
 def _read(setting: str, path: str, kind: str | None) -> bytes:
     if kind and kind.upper() not in TYPES:
         raise ConfigError(

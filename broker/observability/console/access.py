@@ -220,9 +220,6 @@ class Viewer:
     def may_describe_topic(self, name: str) -> bool:
         return self.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
 
-    def may_describe_group(self, name: str) -> bool:
-        return self.may(Operation.DESCRIBE, ResourceType.GROUP, name)
-
     def require(self, operation: Operation, kind: ResourceType, name: str) -> None:
         """Raises Refused unless this is allowed."""
         if not self.may(operation, kind, name):

@@ -16,7 +16,6 @@ from ottla.broker.config.errors import ConfigError
 from ottla.broker.config.java_key_store import read_java_key_store
 from ottla.broker.config.key_stores import (
     certificates_of,
-    first_certificate,
     read_keys,
     read_trust,
 )
@@ -54,7 +53,7 @@ def test_a_listener_with_stores_of_java(kind: str) -> None:
 def test_trust_is_what_keytool_exported(kind: str) -> None:
     trust = read_trust("ssl.truststore", str(STORES / f"trust.{kind}"), None, "storepass")
     exported = (STORES / f"{kind}.pem").read_bytes()
-    assert first_certificate(trust) == first_certificate(exported)
+    assert certificates_of(trust)[0] == certificates_of(exported)[0]
 
 
 def test_trust_without_a_password() -> None:
@@ -106,7 +105,7 @@ def test_no_truncation_of_a_store_is_taken_for_one() -> None:
 
 def test_an_identity_is_the_same_in_other_capitals() -> None:
     pem = (STORES / "jks.pem").read_bytes()
-    certificate = first_certificate(pem)
+    certificate = certificates_of(pem)[0]
     assert certificate is not None
     louder = certificate.replace(b"Broker One", b"BROKER ONE")
     assert louder != certificate

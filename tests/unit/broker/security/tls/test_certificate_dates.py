@@ -10,14 +10,14 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from ottla.broker.config.key_stores import first_certificate
+from ottla.broker.config.key_stores import certificates_of
 from ottla.broker.security.tls.certificate_dates import CertificateDates
 from tests.doubles.certificates import Certificates
 
 
 def test_dates_of_this_century(tmp_path: Path) -> None:
     pem = Certificates(tmp_path).server_path.read_bytes()
-    certificate = first_certificate(pem)
+    certificate = certificates_of(pem)[0]
     assert certificate is not None
     dates = CertificateDates.of(certificate)
     expected = x509.load_der_x509_certificate(certificate)
