@@ -301,7 +301,7 @@ class Fetcher:
             request.replica_id = settings.broker_id
         await run_in_turns(self._session.fill(request, fetch_states, version >= _IDS_SINCE))
         timeout_ms = settings.max_wait_ms + settings.timeout_ms
-        responded = connection.request(request, timeout_ms, version=version, in_slices=True)
+        responded = connection.request(request, timeout_ms, version=version, in_turns=True)
         response = cast("FetchResponse", await responded)
         if not self._session.handle_response(response.error_code, response.session_id):
             if response.error_code not in _SESSION_EVICTED:

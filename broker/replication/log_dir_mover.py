@@ -156,7 +156,7 @@ class LogDirMover:
         future.truncator.truncate_to(self._untruncated[key])
         del self._untruncated[key]
 
-    async def _truncate_in_steps(self, key: TopicPartition, future: Log) -> None:
+    async def _truncate_in_parts(self, key: TopicPartition, future: Log) -> None:
         """Does nothing if the future log is deleted, or the log is truncated again, meanwhile."""
         offset, turn = self._untruncated[key], Turn()
 
@@ -247,7 +247,7 @@ class LogDirMover:
         if (end := _end_of_same_records(log, future)) is not None:
             self._untruncated[key] = min(end, self._untruncated.get(key, end))
         if key in self._untruncated:
-            await self._truncate_in_steps(key, future)
+            await self._truncate_in_parts(key, future)
             return
         if future.log_end_offset < log.local_log_start_offset:
             log.begin_copy(future, self._now_ms())

@@ -188,10 +188,10 @@ class AsyncConnection:
         *,
         version: int | None = None,
         versions: Versions = ANY_VERSION,
-        in_slices: bool = False,
+        in_turns: bool = False,
     ) -> Message:
         """Send one request and wait for its response; a Produce with acks=0 gets an empty one at
-        once. With `in_slices` other tasks run while a long response is decoded.
+        once. With `in_turns` other tasks run while a long response is decoded.
 
         `version` is used as it is, otherwise the best within `versions`. Raises a ClientError;
         the connection is closed when no response came in time, and other requests on it fail as
@@ -205,7 +205,7 @@ class AsyncConnection:
             await self._wait_for_slot(message, timeout_ms)
             timeout_ms = deadline_ms - monotonic_ms()
         try:
-            response = self._send(message, deadline_ms, version, versions, in_slices)
+            response = self._send(message, deadline_ms, version, versions, in_turns)
             if response is None:
                 return ProduceResponse()
             # One timer, and no asyncio.timeout: brokers send thousands of requests a second.

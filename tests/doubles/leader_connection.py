@@ -29,7 +29,7 @@ class LeaderConnection:
         self._leader = leader
 
     async def request(
-        self, request: Message, timeout_ms: int, *, version: int, in_slices: bool = False
+        self, request: Message, timeout_ms: int, *, version: int, in_turns: bool = False
     ) -> Message:
         responded: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._leader.waiting.append((request, version, responded))

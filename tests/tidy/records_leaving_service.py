@@ -334,7 +334,7 @@ REMOVALS = (
         "tests/unit/broker/replication/test_log_dir_mover.py",
     ),
     Removal(
-        "broker/replication/log_dir_mover.py:LogDirMover._truncate_in_steps",
+        "broker/replication/log_dir_mover.py:LogDirMover._truncate_in_parts",
         "truncate_to",
         "the same, in steps",
         "the current log was truncated",

@@ -415,7 +415,7 @@ async def test_a_long_response_is_decoded_in_turns(
 
     counting = spawn(count(), name="count")
     with steps_per_turn(1):
-        assert await connection.request(request, 5000, version=17, in_slices=True) == expected
+        assert await connection.request(request, 5000, version=17, in_turns=True) == expected
     counting.cancel()
     assert turns >= 10_000 // 64
 
@@ -431,5 +431,5 @@ async def test_a_long_response_that_cannot_be_read(
         len(body).to_bytes(4, "big") + header.correlation_id.to_bytes(4, "big") + body[4:]
     )
     with pytest.raises(BadResponseError, match="sent something that cannot be read"):
-        await connection.request(FetchRequest(replica_id=-1), 5000, version=17, in_slices=True)
+        await connection.request(FetchRequest(replica_id=-1), 5000, version=17, in_turns=True)
     assert not connection.is_usable
