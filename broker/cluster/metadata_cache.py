@@ -122,10 +122,21 @@ class MetadataCache:
 
     def __init__(self) -> None:
         self.snapshot = MetadataSnapshot({}, {}, {}, (-1, 0))
+        #: Set by a broker that joins a cluster with topics, until it knows of one.
+        self.expects_topics = False
         #: Ids of the last deleted topics, with the epochs of the controllers that deleted them.
         self._deleted_ids: dict[bytes, int] = {}
         # One entry for each request that waits; those are bounded by the connections.
         self._waiters: list[tuple[Callable[[MetadataSnapshot], bool], asyncio.Future[None]]] = []
+
+    def is_loaded(self) -> bool:
+        """Whether the cache holds the state of a controller that has read the znode tree.
+
+        The first UpdateMetadata of a new controller has the brokers and no topics, as in Kafka:
+        leaders are elected next. To the clients of a broker that has just started, it would say
+        that the topics are gone.
+        """
+        return bool(self.snapshot.brokers) and not self.expects_topics
 
     async def wait_until(
         self, condition: Callable[[MetadataSnapshot], bool], timeout_ms: int
@@ -224,6 +235,8 @@ class MetadataCache:
             topic_names,
             (request.controller_id, request.controller_epoch),
         )
+        if topics:
+            self.expects_topics = False
         if self._waiters:
             self._wake_waiters()
         return deleted

@@ -176,7 +176,9 @@ class BrokerServer:
         state.phase = Phase.JOINING
         await _join_cluster(parts)
         parts.network_server.start()
-        await parts.metadata.wait_until(lambda known: bool(known.brokers), _FIRST_METADATA_MS)
+        metadata = parts.metadata
+        await metadata.wait_until(lambda _: metadata.is_loaded(), _FIRST_METADATA_MS)
+        metadata.expects_topics = False  # all there are may be in deletion, or malformed
         parts.scheduler.start()
         if parts.remote_logs is not None:
             parts.remote_logs.startup()
@@ -340,6 +342,7 @@ async def _join_cluster(parts: Broker) -> None:
     ]
     parts.coordinators.startup(*counts)
     parts.request_channel.start()
+    parts.metadata.expects_topics = bool(await parts.store.children(znodes.TOPICS))
     registration = parts.registration
     registration.unclean_shutdown = parts.logs.unclean_start
     await check_advertised_addresses(registration.store, registration.info)

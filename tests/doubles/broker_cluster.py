@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,16 +36,35 @@ class BrokerCluster:
             if not broker.is_running:
                 broker.start()
 
+    def stop_all(self) -> None:
+        """Stops all, one after the other."""
+        for broker in self.brokers.values():
+            broker.stop()
+
+    def copy_zookeeper(self, target: Path) -> None:
+        """A backup of ZooKeeper's data, which stops meanwhile."""
+        self.zookeeper.stop()
+        shutil.copytree(self.zookeeper.directory, target)
+        self.zookeeper.start()
+
+    def exchange_zookeeper(self, other: Path, kept: Path) -> None:
+        """Starts ZooKeeper on other data; those that it had are `kept`."""
+        self.zookeeper.stop()
+        self.zookeeper.directory.rename(kept)
+        other.rename(self.zookeeper.directory)
+        self.zookeeper.start()
+
 
 @contextmanager
 def start_cluster(
     directory: Path,
     count: int = 3,
     each: Callable[[int], Mapping[str, str]] = lambda broker_id: {},
+    kind: type[BrokerProcess] = BrokerProcess,
     **settings: object,
 ) -> Iterator[BrokerCluster]:
     """`count` started brokers with the ids 1, 2, ...; all ended when the block ends. `each` gives
-    the settings of a single one."""
+    the settings of a single one; those of `kind` may be brokers of Kafka."""
     texts = {name.replace("_", "."): str(value) for name, value in settings.items()}
     with start_zookeeper(directory / "zookeeper") as zookeeper:
         common = {
@@ -56,7 +76,7 @@ def start_cluster(
             **texts,
         }
         brokers = {
-            broker_id: BrokerProcess(
+            broker_id: kind(
                 directory / f"broker-{broker_id}",
                 {"broker.id": str(broker_id), **common, **each(broker_id)},
             )

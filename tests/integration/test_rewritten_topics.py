@@ -7,7 +7,6 @@ without its topic id; ZooKeeper is restored from an older copy, or a broker is s
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -59,11 +58,6 @@ def set_aside(cluster: BrokerCluster) -> list[str]:
     ]
 
 
-def stop_all(seen: ClusterView) -> None:
-    for broker in seen.cluster.brokers.values():
-        broker.stop()
-
-
 def test_a_topic_whose_id_a_tool_has_dropped_keeps_its_records(seen: ClusterView) -> None:
     seen.create("orders", [1, 2, 3], [3, 2, 1])
     seen.produce("orders", 50)
@@ -72,7 +66,7 @@ def test_a_topic_whose_id_a_tool_has_dropped_keeps_its_records(seen: ClusterView
     seen.wait_for_leaders("orders", [1, 3, 2])
 
     # Nobody sees it being written: the next controller has to ask the brokers.
-    stop_all(seen)
+    seen.cluster.stop_all()
     before = seen.log_bytes(2, "orders")
     assert before
     rewrite(seen, "orders")
@@ -99,7 +93,7 @@ def test_an_id_that_was_made_up_is_replaced_by_that_of_the_logs(seen: ClusterVie
     """As a controller of Kafka does it. Every broker refuses it then."""
     seen.create("orders", [1, 2, 3])
     seen.produce("orders", 20)
-    stop_all(seen)
+    seen.cluster.stop_all()
     before = seen.log_bytes(1, "orders")
     node = seen.znode("/brokers/topics/orders")
     made_up = {**node, "topic_id": "AAAAAAAAAAAAAAAAAAAABA"}
@@ -114,38 +108,24 @@ def test_an_id_that_was_made_up_is_replaced_by_that_of_the_logs(seen: ClusterVie
     assert set_aside(seen.cluster) == []
 
 
-def copy_of_zookeeper(seen: ClusterView, target: Path) -> None:
-    zookeeper = seen.cluster.zookeeper
-    zookeeper.stop()
-    shutil.copytree(zookeeper.directory, target)
-    zookeeper.start()
-
-
-def exchange_zookeeper(cluster: BrokerCluster, other: Path, kept: Path) -> None:
-    cluster.zookeeper.stop()
-    cluster.zookeeper.directory.rename(kept)
-    other.rename(cluster.zookeeper.directory)
-    cluster.zookeeper.start()
-
-
 def test_brokers_that_were_started_against_an_older_zookeeper(tmp_path: Path) -> None:
     with start_cluster(tmp_path, auto_create_topics_enable="false") as cluster:
         with view(cluster) as seen:
-            stop_all(seen)
-            copy_of_zookeeper(seen, tmp_path / "older")
+            seen.cluster.stop_all()
+            cluster.copy_zookeeper(tmp_path / "older")
             cluster.start_all()
             seen.create("orders", [1, 2, 3], [2, 3, 1])
             seen.produce("orders", 50)
             seen.wait_for_same_data("orders", *ALL)
             before = seen.log_bytes(1, "orders")
-            stop_all(seen)
-        exchange_zookeeper(cluster, tmp_path / "older", tmp_path / "right")
+            seen.cluster.stop_all()
+        cluster.exchange_zookeeper(tmp_path / "older", tmp_path / "right")
         cluster.start_all()
         for broker in cluster.brokers.values():
             assert "Keeping log" in broker.log()
             broker.stop()
         assert set_aside(cluster) == []
-        exchange_zookeeper(cluster, tmp_path / "right", tmp_path / "wrong")
+        cluster.exchange_zookeeper(tmp_path / "right", tmp_path / "wrong")
         cluster.start_all()
         with view(cluster) as seen:
             seen.wait_for_isr("orders", set(ALL))
@@ -163,8 +143,8 @@ def test_a_zookeeper_that_is_older_than_some_elections(tmp_path: Path) -> None:
         with view(cluster) as seen:
             seen.create("orders", [1, 2, 3])
             seen.produce("orders", 20)
-            stop_all(seen)
-            copy_of_zookeeper(seen, tmp_path / "older")
+            seen.cluster.stop_all()
+            cluster.copy_zookeeper(tmp_path / "older")
             cluster.start_all()
             for broker_id in (1, 2, 3, 1):
                 seen.wait_for_isr("orders", set(ALL))
@@ -178,9 +158,9 @@ def test_a_zookeeper_that_is_older_than_some_elections(tmp_path: Path) -> None:
             seen.wait_for_isr("orders", set(ALL))
             seen.wait_for_same_data("orders", *ALL)
             newest = seen.state("orders")["leader_epoch"]
-            stop_all(seen)
+            seen.cluster.stop_all()
             before = seen.log_bytes(2, "orders")
-        exchange_zookeeper(cluster, tmp_path / "older", tmp_path / "right")
+        cluster.exchange_zookeeper(tmp_path / "older", tmp_path / "right")
         cluster.start_all()
         with view(cluster) as seen:
             seen.wait_for_isr("orders", set(ALL))

@@ -1,8 +1,9 @@
-"""Delays a request until the first UpdateMetadata request of the controller has come.
+"""Delays a request until the controller has sent the metadata of the cluster.
 
-A broker accepts connections before it has the metadata of the cluster, itself included. A client
-that sends Metadata or DescribeCluster in between is served after the first UpdateMetadata request.
-Kafka responds with an empty list of brokers there, which some clients take as final.
+A broker accepts connections before it knows the cluster, itself included. A client that sends
+Metadata or DescribeCluster in between is served once the brokers are known, and the topics if there
+are any. Kafka responds with empty lists there, which some clients take as final: `list topics` of a
+broker that was just restarted showed none.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ MAX_WAIT_MS = 5_000
 def after_first_metadata(
     metadata: MetadataCache, handler: Callable[[RequestContext, Any], HandlerResult]
 ) -> Handler:
-    """`handler`, called when the metadata cache has brokers, or after MAX_WAIT_MS."""
+    """`handler`, called when the metadata cache is loaded, or after MAX_WAIT_MS."""
 
     async def later(context: RequestContext, request: Any) -> Message | Deferred | None:
-        await metadata.wait_until(lambda snapshot: bool(snapshot.brokers), MAX_WAIT_MS)
+        await metadata.wait_until(lambda _: metadata.is_loaded(), MAX_WAIT_MS)
         result: Any = started(handler(context, request))
         if type(result) is CoroutineType:
             result = await result
@@ -41,7 +42,7 @@ def after_first_metadata(
         return found
 
     def handle(context: RequestContext, request: Any) -> HandlerResult:
-        if metadata.snapshot.brokers:
+        if metadata.is_loaded():
             return handler(context, request)
         return later(context, request)
 

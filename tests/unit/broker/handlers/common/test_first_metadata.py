@@ -11,7 +11,12 @@ from ottla.broker.handlers.common.first_metadata import after_first_metadata
 from ottla.broker.requests.request_channel import RequestContext
 from ottla.broker.runtime.tasks import spawn
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from ottla.protocol.messages.update_metadata import UpdateMetadataBroker, UpdateMetadataRequest
+from ottla.protocol.messages.update_metadata import (
+    UpdateMetadataBroker,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
 from tests.doubles.published_metadata import publish
 from tests.doubles.request_context import FakeContext
 
@@ -46,6 +51,27 @@ async def test_a_request_waits_for_the_first_update_of_the_controller() -> None:
     assert not asking.done()
     first_update(cache)
     assert await asking == MetadataResponse(controller_id=7)
+
+
+async def test_it_waits_for_topics_where_there_are_some() -> None:
+    """A new controller sends the brokers before it has elected leaders."""
+    cache = MetadataCache()
+    cache.expects_topics = True
+    first_update(cache)
+    asking = spawn(response(cache)(CONTEXT, MetadataRequest()), name="asking")
+    await asyncio.sleep(0)
+    assert not asking.done()
+    states = [UpdateMetadataPartitionState(partition_index=0, leader=7)]
+    publish(
+        cache,
+        UpdateMetadataRequest(
+            controller_id=7,
+            live_brokers=[UpdateMetadataBroker(id=7)],
+            topic_states=[UpdateMetadataTopicState("t", b"1" * 16, states)],
+        ),
+    )
+    assert await asking == MetadataResponse(controller_id=7)
+    assert cache.is_loaded()
 
 
 async def test_the_wait_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
