@@ -160,6 +160,11 @@ def run(module: Path, tests: Sequence[str], only: str = "") -> list[Verdict]:
         "no:cacheprovider",
         "-m",
         "not zookeeper and not kafka",
+        # A built source archive leaves a list of its files, `tests` among them, in *.egg-info, and
+        # pytest would rewrite the assertions of all that is listed with its plugins; this module is
+        # imported by then.
+        "-W",
+        "ignore:Module already imported:pytest.PytestAssertRewriteWarning",
     ]
     code = pytest.main([*arguments, *tests], plugins=[plugin])
     if plugin.problem or not plugin.verdicts:
