@@ -2,8 +2,8 @@
 
     python -m benchmarks.request_calls [--requests N] [--list]
 
-The product's own connection, request channel, handlers and logs run in this process, on files in
-memory; nothing is counted of the client, the event loop and the standard library. Produce: one
+The product's own connection, request channel, handlers and logs run in this process, on files of a
+temporary directory; nothing is counted of the client, the event loop and the standard library. Produce: one
 partition, ten records, acks=1, no authorizer. Fetch: one partition with records, no session. Calls
 are counted once the path is warm; a resumed generator or coroutine counts as a call. Codecs that
 are compiled for a version count as one file each. The time is processor time, with the client.
@@ -16,6 +16,7 @@ import asyncio
 import gc
 import socket
 import sys
+import tempfile
 from collections import Counter
 from pathlib import Path
 from statistics import median
@@ -27,6 +28,7 @@ from ottla.protocol.headers import encode_request
 from ottla.protocol.message import Message
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.storage.files.fs import RealFileSystem
 from tests.doubles.network import SIZE, running_network
 from tests.doubles.replicas import TOPIC, TOPIC_ID
 from tests.doubles.storage_logs import batch_of
@@ -89,8 +91,8 @@ async def _exchange(client: socket.socket, frame: bytes) -> None:
         received += await loop.sock_recv(client, 1 << 16)
 
 
-async def measure(requests: int, *, lists: bool) -> None:
-    path = DataPath()
+async def measure(requests: int, directory: str, *, lists: bool) -> None:
+    path = DataPath(directories=[directory], file_system=RealFileSystem())
     path.lead()
     path.append(10)
     entries = (*entries_of(path.produce), *entries_of(path.fetch))
@@ -135,8 +137,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--requests", type=int, default=1_000, help="in each of nine rounds")
     parser.add_argument("--list", action="store_true", help="list the calls")
+    parser.add_argument("--directory", help="for the logs; one on a disk, not tmpfs")
     options = parser.parse_args()
-    asyncio.run(measure(options.requests, lists=options.list))
+    with tempfile.TemporaryDirectory(dir=options.directory) as directory:
+        asyncio.run(measure(options.requests, directory, lists=options.list))
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from ottla.protocol.messages.update_metadata import (
 from ottla.protocol.topics import TopicPartition
 from ottla.storage.config import LogConfig
 from ottla.storage.directories.log_manager import LogManager
+from ottla.storage.files.fs import FileSystem
 from ottla.storage.log.log import Log
 from tests.doubles.manual_timer import ManualClock, ManualTimer
 from tests.doubles.memory_file_system import MemoryFileSystem
@@ -59,15 +60,16 @@ class Replicas:
         broker_id: int = BROKER,
         deferred_validation: DeferredValidation | None = None,
         directories: Iterable[str] = ("/disk",),
+        file_system: FileSystem | None = None,
         **settings: object,
     ) -> None:
-        """`settings` are those of the logs (`LogConfig`)."""
+        """`settings` are those of the logs (`LogConfig`). Files are in memory by default."""
         self.broker_id = broker_id
         self.clock = ManualClock()
         self.timer = ManualTimer(self.clock)
         self.metadata = MetadataCache()
         self.config = LogConfig(**settings)
-        self.logs = LogManager(list(directories), self.config, MemoryFileSystem())
+        self.logs = LogManager(list(directories), self.config, file_system or MemoryFileSystem())
         self.logs.load(self.clock.now_ms())
         self.live = {1, 2, 3}
         self.failed_directories: list[str] = []
