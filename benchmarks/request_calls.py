@@ -3,10 +3,11 @@
     python -m benchmarks.request_calls [--requests N] [--list]
 
 The product's own connection, request channel, handlers and logs run in this process, on files of a
-temporary directory; nothing is counted of the client, the event loop and the standard library. Produce: one
-partition, ten records, acks=1, no authorizer. Fetch: one partition with records, no session. Calls
-are counted once the path is warm; a resumed generator or coroutine counts as a call. Codecs that
-are compiled for a version count as one file each. The time is processor time, with the client.
+temporary directory; nothing is counted of the client, the event loop and the standard library.
+Produce: one partition, ten records, acks=1, no authorizer. Fetch: one partition with records, no
+session. Calls are counted once the path is warm; a resumed generator or coroutine counts as a call.
+Codecs that are compiled for a version count as one file each. The time is processor time, with the
+client.
 """
 
 from __future__ import annotations
