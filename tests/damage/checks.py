@@ -64,6 +64,10 @@ class Required:
         is_swap = damage.action == "swap" and damage.kind.endswith("checkpoint")
         if damage.kind in CHECKPOINTS_THAT_DECIDE or (is_swap and "leader" not in damage.kind):
             self.lose_all()
+        if damage.kind.startswith("leader-epoch") and self._begins_within_a_segment():
+            # One of two witnesses of the log's start. Where they disagree, deleted records come
+            # back; that is said, and better than the loss of others.
+            self.is_whole = False
         if damage.kind != ".log":
             return
         self.is_whole = self.has_aborted = False
@@ -82,6 +86,10 @@ class Required:
         behind = [r for r in self.records if r.segment > base]
         keeps_behind = running or (self._clean and damage.position is not None)
         self.records = kept + (behind if keeps_behind and damage.action != "x" else [])
+
+    def _begins_within_a_segment(self) -> bool:
+        records = self.intact.records
+        return bool(records) and records[0].offset > self.intact.segments[0]
 
     def _begins_at(self, base: int, position: int) -> bool:
         records = self.intact.records
