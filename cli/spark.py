@@ -19,7 +19,14 @@ from ottla.cli.session import (
 )
 from ottla.cli.spark_land import BAD_RECORDS, FORMATS, LandRequest, land_options
 from ottla.cli.spark_package import NoConnectorError, write_package
-from ottla.cli.spark_submit import ICEBERG, TABLE_PACKAGES, Submission, parse_settings, submit
+from ottla.cli.spark_submit import (
+    DELTA,
+    ICEBERG,
+    TABLE_PACKAGES,
+    Submission,
+    parse_settings,
+    submit,
+)
 
 app = family(
     "The Spark connector: land topics as tables, run jobs, write a zip to ship with a job.",
@@ -171,6 +178,9 @@ def land(
     skip_missing: Annotated[
         bool, typer.Option("--skip-missing", help="Leave out topics that are not there.")
     ] = False,
+    compact: Annotated[
+        bool, typer.Option("--compact", help="Join the small files of earlier runs first.")
+    ] = False,
     checkpoint: Annotated[
         str, typer.Option("--checkpoint", metavar="PATH", help="Folder; PATH/_checkpoints.")
     ] = "",
@@ -211,12 +221,15 @@ def land(
             bootstrap=bootstrap,
             properties=read_client_properties(command_config) if command_config else {},
             skip_missing=skip_missing,
+            compacts=compact,
         )
         content = land_options(request)
         # What the job prints is its progress.
         settings = [("spark.log.level", "WARN"), UTC, *parse_settings(conf or ())]
         if format == ICEBERG:
             settings = iceberg_catalog(to) + settings
+        elif compact and format == DELTA:
+            settings.insert(0, ("spark.databricks.delta.autoCompact.enabled", "true"))
         tables = (format,) if format in TABLE_PACKAGES else ()
         submission = Submission(
             master,

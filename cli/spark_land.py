@@ -43,6 +43,7 @@ class LandRequest:
     bootstrap: str
     properties: Mapping[str, str]
     skip_missing: bool = False
+    compacts: bool = False
 
 
 def land_options(request: LandRequest) -> str:
@@ -76,6 +77,7 @@ def land_options(request: LandRequest) -> str:
             "file_records_max": request.max_file_records,
             "batch_bytes_max": request.max_batch_mib * MIB,
             "skip_missing": request.skip_missing,
+            "compacts": request.compacts,
             "source": _source_options(request),
         }
     )

@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 from pyspark_ottla import errors
 from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.job_runner import find_file
+from pyspark_ottla.land.compaction import compact
 from pyspark_ottla.land.plan import (
     DELTA,
     DROP,
@@ -195,6 +196,8 @@ def start_query(spark: SparkSession, options: LandOptions, topic: str) -> Stream
     exists = check_table(spark, options, topic, frame)
     check_checkpoint(spark, options, topic, exists)
     check_layout(spark, options, topic)
+    if options.compacts and exists:
+        compact(spark, options, topic, lambda line: print(line, flush=True))
     writer = frame.writeStream.format(options.format).queryName(f"land {topic}")
     writer = writer.option("checkpointLocation", options.checkpoint_of(topic))
     writer = writer.outputMode("append")

@@ -41,6 +41,7 @@ class LandOptions:
     file_records_max: int = 1_000_000
     batch_bytes_max: int = 1 << 30
     skip_missing: bool = False
+    compacts: bool = False
     source: dict[str, str] = field(default_factory=dict)
 
     @classmethod
