@@ -7,7 +7,7 @@ from threading import Lock
 
 from ottla.storage.directories.log_directories import LogDirectories
 from ottla.storage.files.checkpoints import Offsets
-from ottla.storage.files.fs import READ_ONLY
+from ottla.storage.files.fs import READ_ONLY, UNUSABLE_FILE
 from ottla.storage.files.layout import (
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
@@ -92,10 +92,11 @@ class OffsetCheckpoints:
             finally:
                 fs.close(descriptor)
             fs.sync_directory(log.path)
-        except FileNotFoundError:
-            return  # it has none; or it was moved or deleted
         except OSError as error:
-            directory.read_failed(error)
+            # Without that file, or with a link or a directory in its place, nothing is confirmed:
+            # recovery then keeps records that were deleted. It is no error of the disk.
+            if error.errno not in UNUSABLE_FILE:
+                directory.read_failed(error)
         else:
             self._confirmed[log.path] = log_start_offset
 

@@ -208,3 +208,16 @@ def test_a_log_start_survives_a_power_failure(start: int) -> None:
         again = manager_on(fs).get("t", 0)
         assert again is not None
         assert (again.log_start_offset, again.log_end_offset) == (start, 7)
+
+
+@pytest.mark.parametrize("code", [errno.ELOOP, errno.EACCES, errno.ENOENT])
+def test_what_stands_in_place_of_the_leader_epochs_is_no_failure_of_the_disk(code: int) -> None:
+    fs = MemoryFileSystem()
+    manager = manager_on(fs)
+    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
+    append(log, 5)
+    log.truncator.delete_records_before(2)
+    fs.fail("open", code, path_part="/leader-epoch-checkpoint")
+    OffsetCheckpoints(manager.directories, {("t", 0): log}).write_log_starts()
+    assert not manager.offline_directories
+    assert fs.content(f"{ROOT}/log-start-offset-checkpoint") == b"0\n1\nt 0 2\n"
