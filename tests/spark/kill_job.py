@@ -13,11 +13,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from kill_points import KilledSource  # type: ignore[import-not-found, unused-ignore]
+from kill_points import (  # type: ignore[import-not-found, unused-ignore]
+    COPIED,
+    NAMED,
+    KilledSource,
+    load,
+)
 from pyspark.sql import SparkSession
 
 DONE = "done"
-ATTEMPTS = 3
+ATTEMPTS = 4
+# What a query says that does not go on from a checkpoint.
+CONDITIONS = ("WRITE_ID_NEEDED", "BATCH_NUMBERS_RESTARTED")
 
 
 def build_session(directory: Path, master: str) -> SparkSession:
@@ -51,7 +58,10 @@ def build_session(directory: Path, master: str) -> SparkSession:
 
 
 def run(spark: SparkSession, directory: Path) -> None:
-    """Copies the source topic to the target, exactly once, in two batches."""
+    """Copies the source topic to the target, exactly once, in two batches.
+
+    One that refused the checkpoint gets a `writeId`, as the error says.
+    """
     settings = json.loads((directory / "run.json").read_text())
     rows = (
         spark.readStream.format("ottla")
@@ -63,7 +73,7 @@ def run(spark: SparkSession, directory: Path) -> None:
         .select("value")
         .repartition(3)
     )
-    query = (
+    writer = (
         rows.writeStream.format("ottla")
         .option("kafka.bootstrap.servers", settings["bootstrap"])
         .option("topic", settings["target"])
@@ -71,10 +81,19 @@ def run(spark: SparkSession, directory: Path) -> None:
         .option("path", str(directory))
         .option("checkpointLocation", str(directory / "checkpoint"))
         .trigger(availableNow=True)
-        .start()
     )
-    query.awaitTermination()
+    if (directory / NAMED).exists():
+        writer = writer.option("writeId", f"{directory.name}-second")
+    writer.start().awaitTermination()
     (directory / DONE).touch()
+
+
+def note_refusal(directory: Path, reason: str) -> None:
+    """Of a checkpoint that was restored it is the end, a copied one gets a `writeId`."""
+    if any(condition in reason for condition in CONDITIONS):
+        (directory / NAMED).write_text(reason)
+        if load(str(directory)).checkpoint != COPIED:
+            (directory / DONE).touch()
 
 
 def main(directory: Path, master: str) -> None:
@@ -90,6 +109,7 @@ def main(directory: Path, master: str) -> None:
             except Exception as error:
                 # A lost executor can end a query; a lost driver ends this process.
                 print(f"{name}: {str(error)[:2000]}", file=sys.stderr, flush=True)
+                note_refusal(path, str(error))
                 if attempt == ATTEMPTS - 1:
                     raise
     spark.stop()

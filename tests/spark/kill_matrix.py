@@ -4,9 +4,11 @@
 
 A Spark master and two workers run as processes, and a driver that `--py-files` gives the
 connector. Each run copies a topic in two batches, with speculation on, and kills an executor or
-the driver at one step (see `kill_points`). The runs go through all steps in an order that the seed
-chooses; `--begin` continues with that one of them. A run fails unless read_committed readers find
-each row once.
+the driver at one step (see `kill_points`). Of two runs in five the checkpoint is then copied for a
+query to another topic, or restored from a backup before the last batch, and the query goes on with
+more rows and the same kill. The runs go through all steps in an order that the seed chooses;
+`--begin` continues with that one of them. A run fails unless read_committed readers find each row
+once; a query that refuses a checkpoint has to name the reason.
 """
 
 from __future__ import annotations
@@ -31,12 +33,22 @@ from tests.doubles.broker_process import start_broker
 from tests.doubles.standalone_spark import standalone_cluster
 from tests.spark.conftest import ROOT, spark_environment
 from tests.spark.crashing_writes import PARTITIONS, committed_values
-from tests.spark.kill_points import EXECUTORS, KILLED, KillPoint, save
+from tests.spark.kill_points import (
+    COPIED,
+    EXECUTORS,
+    KILLED,
+    NAMED,
+    RESTORED,
+    KillPoint,
+    load,
+    save,
+)
 from tests.spark.shipping import write_zip
 from tests.spark.support import Sent, create_topic, write
 
 HERE = Path(__file__).parent
 ROWS = 36
+MORE_ROWS = 12
 # Of one driver, from its start to its end.
 DRIVER_SECONDS = 900
 DRIVERS_MAX = 4
@@ -83,7 +95,14 @@ def chosen_points(runs: int, seed: int) -> list[KillPoint]:
     while len(points) < runs:
         some = all_points()
         chooser.shuffle(some)
-        points += [replace(point, slow=chooser.random() < 0.3) for point in some]
+        points += [
+            replace(
+                point,
+                slow=chooser.random() < 0.3,
+                checkpoint=chooser.choice(("", "", "", COPIED, RESTORED)),
+            )
+            for point in some
+        ]
     return points[:runs]
 
 
@@ -98,28 +117,63 @@ class Matrix:
 
     def add(self, point: KillPoint) -> None:
         name = f"run-{len(self._runs)}"
-        directory = self._work / name
-        (directory / EXECUTORS).mkdir(parents=True)
-        source, target = f"{self._work.name}-{name}-source", f"{self._work.name}-{name}-target"
-        for topic in (source, target):
+        self._make(name, name, point)
+        for topic in (self._topic(name, "source"), self._topic(name, "target")):
             create_topic(self._bootstrap, topic, PARTITIONS)
-        write(
-            self._bootstrap,
-            source,
-            [Sent(b"%d" % n, partition=n % PARTITIONS) for n in range(ROWS)],
-        )
-        settings = {"source": source, "target": target, "rows": ROWS, "bootstrap": self._bootstrap}
-        (directory / "run.json").write_text(json.dumps(settings))
-        save(point, str(directory))
+        self._send(name, range(ROWS))
         self._runs[name] = point
 
+    def _topic(self, name: str, kind: str) -> str:
+        return f"{self._work.name}-{name}-{kind}"
+
+    def _make(self, name: str, source: str, point: KillPoint) -> Path:
+        directory = self._work / name
+        (directory / EXECUTORS).mkdir(parents=True)
+        target = source if point.checkpoint != COPIED else name
+        settings = {
+            "source": self._topic(source, "source"),
+            "target": self._topic(target, "target"),
+            "rows": ROWS,
+            "bootstrap": self._bootstrap,
+        }
+        (directory / "run.json").write_text(json.dumps(settings))
+        save(point, str(directory))
+        return directory
+
+    def _send(self, name: str, numbers: range) -> None:
+        sent = [Sent(b"%d" % n, partition=n % PARTITIONS) for n in numbers]
+        write(self._bootstrap, self._topic(name, "source"), sent)
+
     def execute(self, master: str) -> None:
+        """Runs all, then those again whose checkpoint was copied or restored."""
+        self._drive(master, list(self._runs))
+        second = [self._second(name) for name, point in self._runs.items() if point.checkpoint]
+        if second:
+            self._drive(master, second)
+
+    def _second(self, name: str) -> str:
+        """What an operator makes of the checkpoint, while more rows come."""
+        point, second = self._runs[name], f"{name}-second"
+        directory = self._make(second, name, point)
+        checkpoint = directory / "checkpoint"
+        shutil.copytree(self._work / name / "checkpoint", checkpoint)
+        if point.checkpoint == RESTORED:
+            for log in ("commits", "offsets"):
+                last = max(int(path.name) for path in (checkpoint / log).glob("[0-9]*"))
+                for path in ((checkpoint / log / str(last)), (checkpoint / log / f".{last}.crc")):
+                    path.unlink(missing_ok=True)
+        else:
+            create_topic(self._bootstrap, self._topic(second, "target"), PARTITIONS)
+        self._send(name, range(ROWS, ROWS + MORE_ROWS))
+        return second
+
+    def _drive(self, master: str, names: list[str]) -> None:
         """Starts drivers until all runs have ended."""
-        (self._work / "runs.json").write_text(json.dumps(list(self._runs)))
+        (self._work / "runs.json").write_text(json.dumps(names))
         (self._work / "spark").mkdir(exist_ok=True)
-        drivers = 1 + sum(point.victim == "driver" for point in self._runs.values())
+        drivers = 1 + sum(load(str(self._work / name)).victim == "driver" for name in names)
         for number in range(drivers + DRIVERS_MAX):
-            log = self._work / f"driver-{number}.log"
+            log = self._work / f"driver-{len(names)}-{number}.log"
             with log.open("wb") as output:
                 ended = subprocess.run(
                     [sys.executable, str(HERE / "kill_job.py"), str(self._work), master],
@@ -136,17 +190,24 @@ class Matrix:
 
     def failures(self) -> list[str]:
         """One line for each run whose rows are not those that were sent, or that killed nothing."""
-        wanted = Counter(b"%d" % n for n in range(ROWS))
         found = []
         for name, point in self._runs.items():
-            target = f"{self._work.name}-{name}-target"
-            rows = committed_values(self._bootstrap, target)
-            if rows != wanted:
-                lost, more = wanted - rows, rows - wanted
-                found.append(f"{name} ({point.describe()}): lost {lost}, too many {more}")
+            second = self._work / f"{name}-second"
+            goes_on = point.checkpoint == RESTORED and not (second / NAMED).exists()
+            found += self._wrong_rows(name, point, range(ROWS + (MORE_ROWS if goes_on else 0)))
+            if point.checkpoint == COPIED:
+                found += self._wrong_rows(second.name, point, range(ROWS, ROWS + MORE_ROWS))
             if not (self._work / name / KILLED).exists():
                 found.append(f"{name} ({point.describe()}): nothing was killed")
         return found
+
+    def _wrong_rows(self, name: str, point: KillPoint, numbers: range) -> list[str]:
+        wanted = Counter(b"%d" % n for n in numbers)
+        rows = committed_values(self._bootstrap, self._topic(name, "target"))
+        if rows == wanted:
+            return []
+        lost, more = wanted - rows, rows - wanted
+        return [f"{name} ({point.describe()}): lost {lost}, too many {more}"]
 
 
 def job_environment(work: Path) -> dict[str, str]:

@@ -25,6 +25,8 @@ from pyspark_ottla.options.sink_options import SinkOptions, parse_sink_options
 from pyspark_ottla.write.stream_writer import StreamWriter
 
 KILLED = "killed"
+NAMED = "named"
+COPIED, RESTORED = "copied", "restored"
 EXECUTORS = "executors"
 
 
@@ -33,7 +35,8 @@ class KillPoint:
     """`at` is in which process the step is reached, and `victim` what is killed then: `executor`
     or `driver`. `continues` lets the Python process survive its JVM for a while, as on a host that
     has lost its network. `slow` delays the first attempt of a task, so that speculation starts
-    another one."""
+    another one. `checkpoint` is what an operator does to it when the query has ended: `copied` for
+    a query to another topic, `restored` from a backup before the last batch."""
 
     at: str
     step: str
@@ -42,12 +45,14 @@ class KillPoint:
     victim: str
     continues: bool = False
     slow: bool = False
+    checkpoint: str = ""
 
     def describe(self) -> str:
         text = f"{self.at} {self.when} {self.step}, number {self.occurrence}"
         text += "" if self.victim == self.at else f", kills {self.victim}"
         text += ", continues" if self.continues else ""
-        return text + (", with a slow task" if self.slow else "")
+        text += ", with a slow task" if self.slow else ""
+        return text + (f", checkpoint {self.checkpoint}" if self.checkpoint else "")
 
 
 def save(point: KillPoint, directory: str) -> None:

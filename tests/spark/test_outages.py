@@ -11,7 +11,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import pyspark_ottla
+from tests.doubles.broker_cluster import start_cluster
 from tests.doubles.broker_process import BrokerProcess, start_broker
+from tests.doubles.cluster_view import view
 from tests.doubles.spark_kafka_jars import connector_jars
 from tests.spark.streams import run_to_end, stream, wait_until
 from tests.spark.support import Sent, create_topic, write
@@ -97,3 +99,47 @@ def test_a_query_waits_for_its_brokers(spark: SparkSession, tmp_path: Path, kind
         finally:
             patient.stop()
             hasty.stop()
+
+
+@pytest.mark.parametrize("kind", ["ottla", "kafka"])
+def test_brokers_restart_one_after_the_other_and_move(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    """In the end no address of the bootstrap list is one of a broker any more. A query that is
+    started again has another list, in a source that its checkpoint knows by the topics."""
+    if kind == "kafka" and isinstance(jars := connector_jars(), str):
+        pytest.skip(jars)
+
+    with start_cluster(tmp_path / "cluster") as cluster, view(cluster) as seen:
+        seen.create("moved", [1, 2, 3], [2, 3, 1], [3, 1, 2])
+
+        def start(bootstrap: str) -> StreamingQuery:
+            reader = spark.readStream.format(kind).option("subscribe", "moved")
+            reader = reader.option("kafka.bootstrap.servers", bootstrap)
+            reader = reader.option("startingOffsets", "earliest")
+            writer = reader.load().writeStream.format("noop").trigger(processingTime="0 seconds")
+            return writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+
+        query = start(cluster.bootstrap)
+        try:
+            for count, broker in enumerate(cluster.brokers.values()):
+                write(cluster.bootstrap, "moved", [Sent(b"x", partition=n) for n in range(3)])
+                wanted = 3 * (count + 1)
+                wait_until(lambda n=wanted: rows(query) >= n or not query.isActive, "the rows")
+                broker.stop()
+                broker.port = 0  # any that is free
+                broker.start()
+                for index in range(3):
+                    seen.wait_for_isr("moved", {1, 2, 3}, index)
+            write(cluster.bootstrap, "moved", [Sent(b"y", partition=n) for n in range(3)])
+            wait_until(lambda: rows(query) >= 12 or not query.isActive, "the last rows")
+            assert (query.exception(), rows(query)) == (None, 12)
+        finally:
+            query.stop()
+        write(cluster.bootstrap, "moved", [Sent(b"z", partition=n) for n in range(3)])
+        query = start(cluster.bootstrap)
+        try:
+            wait_until(lambda: rows(query) >= 3 or not query.isActive, "the rows after it")
+            assert (query.exception(), rows(query)) == (None, 3)
+        finally:
+            query.stop()
