@@ -1,0 +1,256 @@
+"""`ottla start --workers`: several brokers of one machine, with real clients."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.doubles.broker_process import ROOT
+from tests.doubles.eventually import eventually
+from tests.doubles.workers_process import WorkersProcess, start_workers
+
+SECONDS = 60.0
+
+
+def create(cluster: WorkersProcess, topic: str, partitions: int, replicas: int = 1) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    [made] = admin.create_topics([NewTopic(topic, partitions, replicas)]).values()
+    made.result(30)
+
+
+def produce(cluster: WorkersProcess, topic: str, values: range, **options: object) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", **options})
+    failures = []
+    for value in values:
+        producer.produce(
+            topic,
+            str(value).encode(),
+            on_delivery=lambda error, _: failures.append(error) if error else None,
+        )
+    assert producer.flush(SECONDS) == 0
+    assert failures == []
+
+
+def consume(cluster: WorkersProcess, topic: str, count: int, group: str = "readers") -> list[int]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+        }
+    )
+    consumer.subscribe([topic])
+    found: list[int] = []
+
+    def poll() -> bool:
+        for message in consumer.consume(1000, 0.5):
+            assert message.error() is None, message.error()
+            found.append(int(message.value()))
+        return len(found) >= count
+
+    try:
+        eventually(poll, lambda: f"{len(found)} of {count}\n{cluster.log()}", seconds=SECONDS)
+        found += [int(message.value()) for message in consumer.consume(1000, 0.5)]
+        consumer.commit(asynchronous=False)
+    finally:
+        consumer.close()
+    return sorted(found)
+
+
+def leaders(cluster: WorkersProcess, topic: str) -> dict[int, int]:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    partitions = admin.list_topics(topic, timeout=20).topics[topic].partitions
+    return {number: each.leader for number, each in partitions.items()}
+
+
+def test_partitions_spread_and_a_killed_worker_returns(tmp_path: Path) -> None:
+    with start_workers(tmp_path) as cluster:
+        create(cluster, "orders", 6)
+        assert sorted(leaders(cluster, "orders").values()) == [1001] * 3 + [1002] * 3
+        produce(cluster, "orders", range(1000))
+        assert consume(cluster, "orders", 1000) == list(range(1000))
+
+        dead = cluster.kill_worker(1)
+        cluster.wait_for_log("worker 1 (broker 1002) serves clients")
+        cluster.wait_until_ready()
+        row = cluster.workers()[1]
+        assert row["pid"] != dead
+        assert row["restarts"] == 1
+        assert "worker 1 (broker 1002) has ended by SIGKILL: starting it in 0.5 s" in cluster.log()
+
+        produce(cluster, "orders", range(1000, 1500))
+        assert consume(cluster, "orders", 500) == list(range(1000, 1500))
+        assert consume(cluster, "orders", 1500, "others") == list(range(1500))
+
+        # The first worker is the controller: another one is elected at once, not after a timeout.
+        cluster.kill_worker(0)
+        cluster.wait_for_log("1002 successfully elected as the controller", seconds=5)
+        cluster.wait_for_log("worker 0 (broker 1001) serves clients")
+        cluster.wait_until_ready()
+        assert consume(cluster, "orders", 1500, "third") == list(range(1500))
+        assert cluster.stop() == 0
+        assert "Traceback" not in cluster.log()
+
+
+def test_transactions_over_workers(tmp_path: Path) -> None:
+    with start_workers(tmp_path) as cluster:
+        create(cluster, "orders", 4)
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "writer"})
+        producer.init_transactions(SECONDS)
+        for start, commits in ((0, True), (100, False), (200, True)):
+            producer.begin_transaction()
+            for value in range(start, start + 100):
+                producer.produce("orders", str(value).encode(), partition=value % 4)
+            if commits:
+                producer.commit_transaction(SECONDS)
+            else:
+                producer.abort_transaction(SECONDS)
+        expected = [*range(100), *range(200, 300)]
+        assert consume(cluster, "orders", 200) == expected
+
+
+def test_replacement_keeps_replicated_topics_available(tmp_path: Path) -> None:
+    with start_workers(tmp_path) as cluster:
+        create(cluster, "orders", 4, replicas=2)
+        before = [row["pid"] for row in cluster.workers()]
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True})
+        failures = []
+        written = 0
+        cluster.send_signal(signal.SIGHUP)
+        while "all workers are replaced" not in cluster.log():
+            producer.produce(
+                "orders",
+                str(written).encode(),
+                on_delivery=lambda error, _: failures.append(error) if error else None,
+            )
+            written += 1
+            producer.poll(0.005)
+            assert written < 20_000, cluster.log()
+        assert producer.flush(SECONDS) == 0
+        assert failures == []
+        after = [row["pid"] for row in cluster.workers()]
+        assert not set(before) & set(after)
+        assert consume(cluster, "orders", written) == list(range(written))
+
+
+def test_the_data_of_one_broker_continues_in_the_first_worker(tmp_path: Path) -> None:
+    with start_workers(tmp_path, 1) as alone:
+        create(alone, "orders", 2)
+        produce(alone, "orders", range(10))
+        assert alone.stop() == 0
+        alone._extra_arguments = ["--workers=2"]
+        alone.port = 0
+        alone.start()
+        assert leaders(alone, "orders") == {0: 1001, 1: 1001}
+        assert consume(alone, "orders", 10) == list(range(10))
+
+
+def test_workers_end_with_their_supervisor(tmp_path: Path) -> None:
+    with start_workers(tmp_path) as cluster:
+        create(cluster, "orders", 2)
+        pids = [int(row["pid"]) for row in cluster.workers()]
+        cluster.kill()
+        eventually(
+            lambda: not any(is_alive(pid) for pid in pids),
+            cluster.log,
+            seconds=SECONDS,
+        )
+        cluster.restart()
+        assert sorted(leaders(cluster, "orders").values()) == [1001, 1002]
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_one_port_adds_up_and_names_the_workers(tmp_path: Path) -> None:
+    with start_workers(tmp_path, ottla_console_enable="true") as cluster:
+        create(cluster, "orders", 4)
+        produce(cluster, "orders", range(400))
+        assert cluster.get("/healthz") == (200, "ok\n")
+        assert cluster.get("/readyz")[0] == 200
+        text = cluster.get("/metrics")[1]
+        for worker in (0, 1):
+            assert f'ottla_worker_up{{worker="{worker}"}} 1.0' in text
+            assert f'ottla_ready{{worker="{worker}"}} 1.0' in text
+        assert text.count("# TYPE ottla_ready gauge") == 1
+        added = cluster.get("/metrics/total")[1]
+        controllers = [line for line in added.splitlines() if line.startswith("ottla_active_contr")]
+        assert controllers[0].endswith(" 1.0")
+        status, page = cluster.get("/console")
+        assert status == 200
+        assert "<html" in page
+        overview = cluster.get("/api/overview")[1]
+        assert "1001" in overview
+        assert "1002" in overview
+        # A name that is not this machine's, as in an attack by DNS rebinding.
+        assert cluster.get("/metrics", Host="elsewhere.example")[0] == 403
+
+        os.kill(cluster.workers()[1]["pid"], signal.SIGSTOP)
+        eventually(lambda: cluster.get("/readyz")[0] == 503, seconds=SECONDS)
+        assert "worker 1" in cluster.get("/readyz")[1]
+        os.kill(cluster.workers()[1]["pid"], signal.SIGCONT)
+        cluster.wait_until_ready()
+
+
+def test_every_worker_serves_the_bootstrap_port(tmp_path: Path) -> None:
+    with start_workers(tmp_path) as cluster:
+        os.kill(cluster.workers()[0]["pid"], signal.SIGKILL)
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        assert 1002 in admin.list_topics(timeout=20).brokers
+
+
+def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    harmless = {k: v for k, v in os.environ.items() if not k.startswith(("KAFKA_", "OTTLA_"))}
+    return subprocess.run(
+        [sys.executable, "-m", "ottla.cli.main", "start", *arguments],
+        cwd=cwd,
+        env={**harmless, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+
+
+def test_starts_that_fail_say_why(tmp_path: Path) -> None:
+    directory = f"--override=log.dirs={tmp_path / 'workers' / 'data'}"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        listeners = f"--override=listeners=PLAINTEXT://127.0.0.1:{port - 1}"
+        found = run("--workers=2", directory, listeners, cwd=tmp_path)
+        assert found.returncode == 10
+        assert f"127.0.0.1:{port}: another process uses that port" in found.stderr
+        any_port = "--override=listeners=PLAINTEXT://127.0.0.1:0"
+        bootstrap = f"--override=ottla.workers.bootstrap.ports={port}"
+        found = run("--workers=2", directory, any_port, bootstrap, cwd=tmp_path)
+        assert found.returncode == 10
+        assert "ottla.workers.bootstrap.ports" in found.stderr
+    with start_workers(tmp_path) as cluster:
+        create(cluster, "orders", 2)
+        found = run("--workers=2", directory, any_port, cwd=tmp_path)
+        assert found.returncode == 11
+        assert "worker 0 cannot have its directory" in found.stderr
+        assert cluster.stop() == 0
+    found = run("--workers=1", directory, any_port, cwd=tmp_path)
+    assert found.returncode == 2
+    assert "worker 1 has 1 partition(s), such as orders-" in found.stderr
+    assert "ottla workers spread --workers 1" in found.stderr
+    meta = tmp_path / "workers" / "data" / "ottla-workers" / "1" / "meta.properties"
+    meta.write_text(meta.read_text().replace("broker.id=1002", "broker.id=1001"))
+    found = run("--workers=2", directory, any_port, cwd=tmp_path)
+    assert found.returncode == 20
+    assert "ottla: worker 1: Broker id 1001 is already registered" in found.stderr
+    assert "Traceback" not in found.stderr
