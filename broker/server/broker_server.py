@@ -193,8 +193,7 @@ class BrokerServer:
         parts.mover.resume()
         if self._watches_stalls:
             parts.stalls.start()
-        if self._http is not None:
-            serve_parts(self._http, parts, state, events)
+        serve_parts(self._http, parts, state, events)
         self._started = True
         state.phase = Phase.RUNNING
 

@@ -27,6 +27,27 @@ class WorkersProcess(BrokerProcess):
         self.port = 0
         self.start()
 
+    def set_workers(self, workers: int) -> None:
+        """Starts one that was stopped with another number of workers."""
+        self._extra_arguments = [f"--workers={workers}"]
+        self.restart()
+
+    def wait_until_empty(self, *workers: int) -> None:
+        """Waits until these workers have no partitions on disk."""
+        folders = [self.data_directory / "ottla-workers" / str(number) for number in workers]
+        eventually(
+            lambda: (
+                not [
+                    path
+                    for folder in folders
+                    for path in folder.glob("*-*")
+                    if re.search(r"-\d+$", path.name)
+                ]
+            ),
+            self.log,
+            seconds=60,
+        )
+
     @property
     def http(self) -> str:
         """host:port of the HTTP port."""

@@ -146,9 +146,7 @@ def test_the_data_of_one_broker_continues_in_the_first_worker(tmp_path: Path) ->
         create(alone, "orders", 2)
         produce(alone, "orders", range(10))
         assert alone.stop() == 0
-        alone._extra_arguments = ["--workers=2"]
-        alone.port = 0
-        alone.start()
+        alone.set_workers(2)
         assert leaders(alone, "orders") == {0: 1001, 1: 1001}
         assert consume(alone, "orders", 10) == list(range(10))
 
@@ -254,3 +252,46 @@ def test_starts_that_fail_say_why(tmp_path: Path) -> None:
     assert found.returncode == 20
     assert "ottla: worker 1: Broker id 1001 is already registered" in found.stderr
     assert "Traceback" not in found.stderr
+
+
+def ottla(cluster: WorkersProcess, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "ottla.cli.main", *arguments, "--bootstrap", cluster.bootstrap],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+
+
+def test_partitions_move_to_new_workers_and_back(tmp_path: Path) -> None:
+    with start_workers(tmp_path, 1) as cluster:
+        create(cluster, "orders", 5)
+        produce(cluster, "orders", range(500))
+        assert cluster.stop() == 0
+        cluster.set_workers(3)
+        assert sorted(set(leaders(cluster, "orders").values())) == [1001]
+        dry = ottla(cluster, "workers", "spread", "--dry-run")
+        assert dry.returncode == 0, dry.stderr
+        assert sorted(set(leaders(cluster, "orders").values())) == [1001]
+        done = ottla(cluster, "workers", "spread", "--throttle", "100000000")
+        assert done.returncode == 0, done.stderr
+        assert sorted(leaders(cluster, "orders").values()) == [1001, 1001, 1002, 1002, 1003]
+        again = ottla(cluster, "workers", "spread")
+        assert "Nothing to move" in again.stdout
+        assert consume(cluster, "orders", 500) == list(range(500))
+
+        listed = ottla(cluster, "workers", "list").stdout
+        assert [line.split()[1:3] for line in listed.splitlines()[1:]][-1] == ["2", "1003"]
+        doctor = ottla(cluster, "doctor", "--http", cluster.http)
+        assert "state 1003" in doctor.stdout, doctor.stdout + doctor.stderr
+        assert "is throttled" not in doctor.stdout
+
+        back = ottla(cluster, "workers", "spread", "--workers", "1")
+        assert back.returncode == 0, back.stderr
+        assert sorted(set(leaders(cluster, "orders").values())) == [1001]
+        cluster.wait_until_empty(1, 2)
+        assert cluster.stop() == 0
+        cluster.set_workers(1)
+        assert consume(cluster, "orders", 500, "others") == list(range(500))
