@@ -9,9 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import yaml
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from ottla.broker.config.broker_config import BrokerConfig
+from ottla.broker.config.workers import bootstrap_ports, worker_endpoints, worker_settings
 from tests.doubles.broker_process import ROOT
 from tests.doubles.eventually import eventually
 from tests.doubles.workers_process import WorkersProcess, start_workers
@@ -295,3 +298,29 @@ def test_partitions_move_to_new_workers_and_back(tmp_path: Path) -> None:
         assert cluster.stop() == 0
         cluster.set_workers(1)
         assert consume(cluster, "orders", 500, "others") == list(range(500))
+
+
+def test_the_compose_file_starts_workers(tmp_path: Path) -> None:
+    """Its environment, with free ports instead of the published ones."""
+    [service] = yaml.safe_load((ROOT / "docker-compose.workers.yml").read_text())[
+        "services"
+    ].values()
+    variables = dict(service["environment"])
+    config = BrokerConfig.load(environment={**variables, "OTTLA_WORKERS": "4"})
+    published = {int(port) for text in service["ports"] for port in published_ports(text)}
+    used = {each.port for number in range(4) for each in worker_endpoints(config, number)} | set(
+        bootstrap_ports(config).values()
+    )
+    assert used == published - {9404}
+    assert variables["OTTLA_WORKERS"] == "${OTTLA_WORKERS:-2}"
+    for number in range(4):
+        advertised = worker_settings(config, number).get("advertised.listeners", "localhost:9092")
+        assert advertised.endswith(f"localhost:{9092 + number}")
+
+
+def published_ports(text: str) -> list[int]:
+    """`127.0.0.1:9092-9095:9092-9095` -> the ports of the container, which are the same outside."""
+    _, outside, inside = text.rsplit(":", 2)
+    assert outside == inside
+    first, _, last = inside.partition("-")
+    return list(range(int(first), int(last or first) + 1))
