@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import yaml
@@ -324,3 +325,52 @@ def published_ports(text: str) -> list[int]:
     assert outside == inside
     first, _, last = inside.partition("-")
     return list(range(int(first), int(last or first) + 1))
+
+
+def test_a_worker_that_keeps_dying_is_given_up(tmp_path: Path) -> None:
+    """Its directory cannot be used any more: each start fails."""
+    with start_workers(tmp_path) as cluster:
+        create(cluster, "orders", 2)
+        meta = cluster.data_directory / "ottla-workers" / "1" / "meta.properties"
+        text = meta.read_text()
+        meta.write_text(text.replace("cluster.id=", "cluster.id=other"))
+        cluster.kill_worker(1)
+        cluster.wait_for_log("5 times in", seconds=90)
+        assert "belongs to the cluster other" in cluster.log()
+        assert cluster.get("/healthz")[0] == 503
+        assert "given up" in cluster.get("/readyz")[1]
+        assert cluster.workers()[0]["phase"] == "running"
+        # The cause is repaired.
+        meta.write_text(text)
+        cluster.send_signal(signal.SIGHUP)
+        cluster.wait_for_log("all workers are replaced")
+        cluster.wait_until_ready()
+        assert cluster.stop() == 0
+
+
+def test_a_signal_during_the_start_ends_it(tmp_path: Path) -> None:
+    """At any moment: the earlier ones have no worker yet, the later ones all of them."""
+    for number in range(8):
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "ottla.broker", "--workers=2"),
+                f"--override=log.dirs={tmp_path / 'data'}",
+                "--override=listeners=PLAINTEXT://127.0.0.1:0",
+            ],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        assert process.stdout is not None
+        # The supervisor has its handlers when the first worker has a session of the tree.
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if "Established session" in line or "is ready" in line:
+                break
+        time.sleep(number * 0.05)
+        process.send_signal(signal.SIGTERM)
+        lines += process.stdout.readlines()
+        assert process.wait(SECONDS) == 0, "".join(lines)
+        assert "Traceback" not in "".join(lines)
