@@ -186,6 +186,16 @@ def worker_endpoints(config: BrokerConfig, number: int) -> list[Endpoint]:
     return found
 
 
+def kept_ports(config: BrokerConfig, ports: Mapping[str, int]) -> dict[str, str]:
+    """The setting of a worker that had these ports before, where any free port will do: another one
+    would be another broker for the cluster, as long as the last session lives."""
+    endpoints = config.listener_endpoints()
+    if not ports or all(each.port for each in endpoints):
+        return {}
+    kept = [each._replace(port=ports.get(each.listener_name, each.port)) for each in endpoints]
+    return {"listeners": ",".join(map(str, kept))}
+
+
 def _advertised(config: BrokerConfig, number: int) -> list[Endpoint]:
     """A port that is mapped to another one outside is mapped in the same order for each worker."""
     own = {each.listener_name: each.port for each in config.listener_endpoints()}

@@ -8,8 +8,8 @@ to, and report how they end. The memory of the imported modules is shared by all
 It ends when the supervisor does: its end of the socket is closed then, and the workers get SIGTERM,
 as they do from the kernel should this process be killed.
 
-The messages are lines of JSON. To this process: {"fork": number}. From it: {"forked": number,
-"pid": pid} and {"ended": pid, "code": exit code, or minus the signal}.
+The messages are lines of JSON. To this process: {"fork": number, "ports": by listener}. From it:
+{"forked": number, "pid": pid} and {"ended": pid, "code": exit code, or minus the signal}.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 # Linux: the signal that a process gets when the one that forked it ends.
@@ -33,17 +33,16 @@ _PR_SET_NAME = 15
 # How long workers may take to stop when the supervisor is gone; then they are killed.
 ORPHANS_SECONDS = 30.0
 
-_POLL_SECONDS = 0.5
-# A line has a number of at most two digits.
-_MAX_LINE_BYTES = 4096
+_READ_BYTES = 4096
 
-RunWorker = Callable[[int], int]
+RunWorker = Callable[[int, Mapping[str, int]], int]
 
 
 def start_fork_server(run_worker: RunWorker) -> tuple[int, socket.socket]:
     """Forks the fork server; returns its process id and the supervisor's end of the socket.
 
-    `run_worker` runs in each forked worker with its number and returns the exit code.
+    `run_worker` runs in each forked worker with its number and its ports of the last start, and
+    returns the exit code.
     """
     ours, theirs = socket.socketpair()
     sys.stdout.flush()
@@ -101,14 +100,14 @@ class _ForkServer:
             signal.signal(number, lambda *_: None)
         while True:
             control = self._control.fileno()
-            readable, _, _ = select.select([control, self._wakeup], [], [], _POLL_SECONDS)
+            readable, _, _ = select.select([control, self._wakeup], [], [])
             if self._wakeup in readable:
                 with suppress(BlockingIOError):
                     os.read(self._wakeup, 4096)
             self._reap()
             if control in readable:
                 try:
-                    data = self._control.recv(_MAX_LINE_BYTES)
+                    data = self._control.recv(_READ_BYTES)
                 except OSError:
                     data = b""
                 if not data:
@@ -120,11 +119,12 @@ class _ForkServer:
     def _obey(self) -> None:
         *lines, self._received = self._received.split(b"\n")
         for line in lines:
-            number = json.loads(line)["fork"]
-            pid = self._fork(number)
+            message = json.loads(line)
+            number = message["fork"]
+            pid = self._fork(number, message["ports"])
             self._send({"forked": number, "pid": pid})
 
-    def _fork(self, number: int) -> int:
+    def _fork(self, number: int, ports: Mapping[str, int]) -> int:
         own = os.getpid()
         pid = os.fork()
         if pid:
@@ -140,7 +140,7 @@ class _ForkServer:
             os.close(self._wakeup_writer)
             name_process(f"ottla-worker-{number}")
             die_with_parent(signal.SIGTERM, own)
-            code = self._run_worker(number)
+            code = self._run_worker(number, ports)
         except BaseException:
             sys.excepthook(*sys.exc_info())
         finally:

@@ -145,6 +145,7 @@ def _run_directory(config: BrokerConfig) -> str:
         with suppress(OSError):
             # Sockets that a killed supervisor left are replaced by those of this one.
             os.makedirs(path, mode=0o700, exist_ok=True)
+            os.chmod(path, 0o700)
             return path
     return tempfile.mkdtemp(prefix="ottla-")
 

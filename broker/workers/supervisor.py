@@ -24,13 +24,13 @@ import socket
 import struct
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.config.exit_codes import FAILED, STOPPED, exit_code
+from ottla.broker.config.exit_codes import EXIT_CODES, FAILED, STOPPED, exit_code
 from ottla.broker.config.workers import WorkerPlace
 from ottla.broker.observability.banner import announce_workers
 from ottla.broker.runtime.tasks import spawn, stop
@@ -56,6 +56,12 @@ MAX_PAUSE_SECONDS = 30.0
 MAX_ENDS = 5
 ENDS_WITHIN_SECONDS = 300.0
 
+# Reasons that go away without anybody's doing: ZooKeeper is away, or has a session that will expire.
+TRANSIENT = frozenset(
+    EXIT_CODES[name] for name in ("ZooKeeperUnreachable", "BrokerIdTaken", "AdvertisedAddressTaken")
+)
+TRANSIENT_PAUSE_SECONDS = 5.0
+
 # A worker that does not stop is killed after this long; closing many logs takes seconds.
 STOP_SECONDS = 60.0
 # How long a worker may take to be in sync again before the next one is replaced.
@@ -80,10 +86,11 @@ def supervise(config: BrokerConfig, lines: LineFormatter, new_users: Sequence[Ne
         preload()
         lines.prepare()
 
-        def run(number: int) -> int:
+        def run(number: int, ports: Mapping[str, int]) -> int:
             for each in prepared.held:
                 each.close()
-            return run_worker(prepared.configs[number], lines, new_users if number == 0 else ())
+            users = new_users if number == 0 else ()
+            return run_worker(prepared.configs[number], lines, users, ports)
 
         fork_server, control = start_fork_server(run)
         return run_process(Supervisor(config, prepared, fork_server, control).run())
@@ -177,6 +184,7 @@ class Supervisor:
         self._tree: ZooKeeperServer | None = None
         self._tree_task: asyncio.Task[None] | None = None
         self._end: asyncio.Future[int] | None = None
+        self._has_forks = True
         self._is_complete = False
         self._is_stopping = False
         self._replacement: asyncio.Task[None] | None = None
@@ -306,7 +314,8 @@ class Supervisor:
         worker.report = {}
         worker.set_phase("starting")
         assert self._forks is not None
-        self._forks.write(json.dumps({"fork": worker.number}).encode() + b"\n")
+        message = {"fork": worker.number, "ports": worker.ready.get("ports", {})}
+        self._forks.write(json.dumps(message).encode() + b"\n")
 
     async def _read_forks(self, reader: asyncio.StreamReader) -> None:
         with suppress(OSError):
@@ -321,12 +330,10 @@ class Supervisor:
                 for worker in self.workers:
                     if worker.pid == message["ended"]:
                         self._ended(worker, message["code"])
-        if not self._is_stopping:
-            logger.error("The process that forks the workers has ended: stopping all of them")
-            for worker in self.workers:
-                worker.pid = 0
-                worker.set_phase("stopped")
-            self._finish(FAILED)
+        # Nothing reports the end of workers any more, nor starts them again.
+        self._has_forks = False
+        logger.error("The process that forks the workers has ended: stopping all of them")
+        self._finish(FAILED)
 
     def _ended(self, worker: Worker, code: int) -> None:
         pid, worker.pid = worker.pid, 0
@@ -346,6 +353,9 @@ class Supervisor:
             self._finish(worker.failure[1] if worker.failure is not None else FAILED)
             return
         now = monotonic()
+        if code in TRANSIENT:
+            self._pause(worker, how, reason, TRANSIENT_PAUSE_SECONDS)
+            return
         worker.ends.append(now)
         if len(worker.ends) == MAX_ENDS and now - worker.ends[0] < ENDS_WITHIN_SECONDS:
             logger.error(
@@ -362,6 +372,9 @@ class Supervisor:
             return
         recent = sum(now - each < ENDS_WITHIN_SECONDS for each in worker.ends)
         pause = min(FIRST_PAUSE_SECONDS * 2 ** (recent - 1), MAX_PAUSE_SECONDS)
+        self._pause(worker, how, reason, pause)
+
+    def _pause(self, worker: Worker, how: str, reason: str, pause: float) -> None:
         logger.error("%s has ended %s%s: starting it in %g s", worker, how, reason, pause)
         worker.set_phase("pausing")
         asyncio.get_running_loop().call_later(pause, partial(self._start_again, worker))
@@ -439,8 +452,13 @@ class Supervisor:
 
     async def _until_stopped(self, worker: Worker) -> None:
         while worker.phase != "stopped":
+            if not self._has_forks and not is_alive(worker.pid):
+                worker.set_phase("stopped")
+                return
             worker.changed.clear()
-            await worker.changed.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    await worker.changed.wait()
 
     # Replacing
 
@@ -488,6 +506,17 @@ class Supervisor:
                             return True
             await asyncio.sleep(_LOOK_SECONDS)
         return False
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs that another one forked; in a container it may be a child by now."""
+    with suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def peer_process(transport: asyncio.Transport) -> int:

@@ -16,13 +16,14 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.config.workers import kept_ports
 from ottla.broker.observability.banner import listener_lines
 from ottla.broker.runtime.tasks import spawn, stop
 from ottla.broker.server.process import SUPERVISOR, BrokerProcess, is_expected, run_process
 from ottla.protocol.steps import Steps, run_in_turns
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ottla.broker.config.broker_config import BrokerConfig
     from ottla.broker.observability.logs import LineFormatter
@@ -34,13 +35,26 @@ logger = logging.getLogger("ottla.worker")
 #: How often a worker reports its state.
 REPORT_SECONDS = 1.0
 MAX_MESSAGE_BYTES = 1 << 20
-"""The state of a broker with hundreds of faults is smaller."""
+"""A longer line would end the connection. The state with so many faults is smaller:"""
+MAX_FAULTS = 200
+MAX_REASON = 10_000
+"""Letters of the reasons why a broker is not ready."""
 
 
-def run_worker(config: BrokerConfig, lines: LineFormatter, new_users: Sequence[NewUser]) -> int:
-    """In the forked process: runs the broker until it is stopped; returns the exit code."""
+def run_worker(
+    config: BrokerConfig,
+    lines: LineFormatter,
+    new_users: Sequence[NewUser],
+    ports: Mapping[str, int],
+) -> int:
+    """In the forked process: runs the broker until it is stopped; returns the exit code.
+
+    `ports` are those of its last start, by listener.
+    """
     place = config.worker
     assert place is not None
+    if settings := kept_ports(config, ports):
+        config = config.for_worker(settings, place)
     lines.worker = place.number
     if place.core is not None:
         try:
@@ -151,11 +165,16 @@ class SupervisorConnection:
 
     def _send_state(self) -> None:
         state = self._process.server.state
-        if state is not None:
-            self._send(
-                {
-                    "state": state.document(),
-                    "not_ready": state.not_ready(),
-                    "warnings": state.warnings(),
-                }
-            )
+        if state is None:
+            return
+        document, not_ready = state.document(), state.not_ready()
+        document["faults"] = document["faults"][:MAX_FAULTS]
+        if document["reason"] is not None:
+            document["reason"] = document["reason"][:MAX_REASON]
+        self._send(
+            {
+                "state": document,
+                "not_ready": None if not_ready is None else not_ready[:MAX_REASON],
+                "warnings": state.warnings()[:MAX_FAULTS],
+            }
+        )

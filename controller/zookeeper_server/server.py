@@ -71,6 +71,7 @@ class ZooKeeperServer:
         self._outbox = Outbox(None, self._failed)
         self._listener: asyncio.Server | None = None
         self._expiry: asyncio.TimerHandle | None = None
+        self._expiry_due = 0.0
 
     @property
     def last_zxid(self) -> int:
@@ -241,9 +242,14 @@ class ZooKeeperServer:
 
     def _schedule_expiry(self) -> None:
         delay = self.tick_time_ms / 1000 / EXPIRY_CHECKS_PER_TICK
+        self._expiry_due = time.monotonic() + delay
         self._expiry = asyncio.get_running_loop().call_later(delay, self._expire)
 
     def _expire(self) -> None:
+        late = time.monotonic() - self._expiry_due
+        if late > self.tick_time_ms / 1000:
+            # This process stood still, and so could not receive what its clients sent.
+            self.sessions.extend(late)
         for session in self.sessions.expired():
             _LOGGER.info(
                 "Expiring session 0x%x, timeout of %d ms exceeded",

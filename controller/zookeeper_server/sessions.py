@@ -76,6 +76,11 @@ class Sessions:
     def touch(self, session: Session) -> None:
         session.deadline = self._now() + session.stored.timeout_ms / 1000
 
+    def extend(self, seconds: float) -> None:
+        """Give all sessions more time."""
+        for session in self.by_id.values():
+            session.deadline += seconds
+
     def expired(self) -> list[Session]:
         now = self._now()
         return [session for session in self.by_id.values() if session.deadline < now]

@@ -13,13 +13,14 @@ from pathlib import Path
 
 import yaml
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.config.workers import bootstrap_ports, worker_endpoints, worker_settings
 from tests.doubles.broker_process import ROOT
 from tests.doubles.eventually import eventually
 from tests.doubles.workers_process import WorkersProcess, start_workers
+from tests.doubles.zookeeper_process import start_zookeeper
 
 SECONDS = 60.0
 
@@ -376,3 +377,63 @@ def test_a_signal_during_the_start_ends_it(tmp_path: Path) -> None:
         process.stdout.close()
         assert process.wait(SECONDS) == 0, "".join(lines)
         assert "Traceback" not in "".join(lines)
+
+
+def test_workers_end_with_the_process_that_forks_them(tmp_path: Path) -> None:
+    with start_workers(tmp_path) as cluster:
+        create(cluster, "orders", 2)
+        pids = [int(row["pid"]) for row in cluster.workers()]
+        [forks] = {parent_of(pid) for pid in pids}
+        os.kill(forks, signal.SIGKILL)
+        assert cluster.wait_for_end() == 1
+        assert not any(is_alive(pid) for pid in pids)
+        assert cluster.log().count("stopped cleanly; the next start has nothing to recover") == 2
+        assert "Traceback" not in cluster.log()
+
+
+def parent_of(pid: int) -> int:
+    with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+        return int(file.read().rpartition(")")[2].split()[1])
+
+
+def test_machines_with_zookeeper(tmp_path: Path) -> None:
+    """Two machines, by their racks, with two workers each: no replicas of a partition on one."""
+    with start_zookeeper(tmp_path / "zookeeper") as zookeeper:
+        shared = {"zookeeper_connect": zookeeper.connect, "offsets_topic_replication_factor": 2}
+        with (
+            start_workers(tmp_path / "a", broker_id=10, broker_rack="a", **shared) as first,
+            start_workers(tmp_path / "b", broker_id=20, broker_rack="b", **shared) as second,
+        ):
+            create(first, "orders", 8, replicas=2)
+            admin = AdminClient({"bootstrap.servers": second.bootstrap})
+            for each in (
+                admin.list_topics("orders", timeout=20).topics["orders"].partitions.values()
+            ):
+                assert {number // 10 for number in each.replicas} == {1, 2}, each.replicas
+            assert {each.leader for each in partitions_of(first, "orders")} == {10, 11, 20, 21}
+
+            # Its session of ZooKeeper lives on, so the restart takes the registration over.
+            first.kill_worker(1)
+            first.wait_for_log("worker 1 (broker 11) serves clients")
+            produce(second, "orders", range(100))
+            assert consume(first, "orders", 100) == list(range(100))
+
+            # Worker 1 of a third machine would have the id of the first worker of the second one.
+            found = run(
+                *("--workers=2", f"--override=log.dirs={tmp_path / 'c'}"),
+                "--override=listeners=PLAINTEXT://127.0.0.1:0",
+                f"--override=zookeeper.connect={zookeeper.connect}",
+                "--override=broker.id=19",
+                cwd=tmp_path,
+            )
+            assert found.returncode == 20
+            assert "ottla: worker 1: Broker id 20 is already registered" in found.stderr
+            # One machine after the other, as an upgrade does: the topic stays available.
+            assert second.stop() == 0
+            produce(first, "orders", range(100, 200), **{"enable.idempotence": True})
+            assert consume(first, "orders", 200, "others") == list(range(200))
+
+
+def partitions_of(cluster: WorkersProcess, topic: str) -> list[PartitionMetadata]:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    return list(admin.list_topics(topic, timeout=20).topics[topic].partitions.values())
