@@ -8,7 +8,7 @@ import os
 import select
 import socket
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -63,7 +63,9 @@ def bind(
     """A bound and listening non-blocking socket. An empty host means all addresses, IPv6 too
     where the machine has it. Other processes of this user may bind a `shared` port, too, and each
     connection is accepted by one of them. Raises ListenError."""
-    sock = reserve(listener_name, host, port, settings, shared=shared)
+    # Connections inherit SO_REUSEADDR, so that their ends do not keep the port from a restart.
+    options = [socket.SO_REUSEADDR, *([socket.SO_REUSEPORT] if shared else [])]
+    sock = _bound(listener_name, (host, port), settings, options)
     try:
         sock.listen(settings.backlog)
     except OSError as error:
@@ -72,10 +74,20 @@ def bind(
     return sock
 
 
-def reserve(
-    listener_name: str, host: str, port: int, settings: SocketSettings, *, shared: bool = False
+def reserve(listener_name: str, host: str, port: int) -> socket.socket:
+    """A socket that only keeps a shared port for `bind`, whether or not a process listens on it.
+    Raises ListenError, also if another program or another user has the port."""
+    settings = SocketSettings()
+    if port:
+        _bound(listener_name, (host, port), settings, [socket.SO_REUSEADDR]).close()
+    # Without SO_REUSEADDR: a program that does not share could take the port otherwise.
+    return _bound(listener_name, (host, port), settings, [socket.SO_REUSEPORT])
+
+
+def _bound(
+    listener_name: str, where: tuple[str, int], settings: SocketSettings, options: Sequence[int]
 ) -> socket.socket:
-    """As `bind`, but the socket does not listen: it only keeps the port. Raises ListenError."""
+    host, port = where
     try:
         family, address = _resolve(host, port)
         sock = socket.socket(family, socket.SOCK_STREAM)
@@ -86,9 +98,8 @@ def reserve(
             "write a host name or address of this machine in `listeners`."
         ) from None
     try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if shared:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        for option in options:
+            sock.setsockopt(socket.SOL_SOCKET, option, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if not host else 1)
         if settings.receive_buffer_bytes > 0:

@@ -22,7 +22,7 @@ from ottla.broker.config.workers import (
     worker_count,
     worker_settings,
 )
-from ottla.broker.net.listener import SocketSettings, reserve
+from ottla.broker.net.listener import reserve
 from ottla.broker.server.start_checks import check_ports, check_rights
 from ottla.broker.server.znode_store import embedded_path
 from ottla.storage.directories.log_directories import DirectoryLock
@@ -124,11 +124,8 @@ def _hold_bootstrap_ports(config: BrokerConfig) -> tuple[list[socket.socket], di
     ports: dict[str, int] = {}
     try:
         for name, port in bootstrap_ports(config).items():
-            endpoint, settings = endpoints[name], SocketSettings()
             what = f"{name} (ottla.workers.bootstrap.ports)"
-            if port:
-                reserve(what, endpoint.host, port, settings).close()
-            held.append(reserve(what, endpoint.host, port, settings, shared=True))
+            held.append(reserve(what, endpoints[name].host, port))
             ports[name] = held[-1].getsockname()[1]
     except BaseException:
         for each in held:

@@ -56,7 +56,7 @@ MAX_PAUSE_SECONDS = 30.0
 MAX_ENDS = 5
 ENDS_WITHIN_SECONDS = 300.0
 
-# Reasons that go away without anybody's doing: ZooKeeper is away, or has a session that will expire.
+# Reasons that go away by themselves: ZooKeeper is away, or has a session that will expire.
 TRANSIENT = frozenset(
     EXIT_CODES[name] for name in ("ZooKeeperUnreachable", "BrokerIdTaken", "AdvertisedAddressTaken")
 )
