@@ -170,6 +170,7 @@ class BrokerConfig:
     ottla_workers_log_dirs: list[str]
     ottla_workers_pin: bool
     ottla_workers_ports: list[str]
+    ottla_workers_restart_limit: int
     ottla_request_max_bytes: int
     ottla_address_request_max_bytes: int
     ottla_authentication_timeout_ms: int

@@ -16,6 +16,7 @@ forks, and `worker.py` the messages on the control socket.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -52,8 +53,8 @@ logger = logging.getLogger("ottla.workers")
 # A worker that ends is started again after this long, twice as long after each further end.
 FIRST_PAUSE_SECONDS = 0.5
 MAX_PAUSE_SECONDS = 30.0
-# After so many ends within this time a worker is given up: what ends it does not go away.
-MAX_ENDS = 5
+# After ottla.workers.restart.limit ends within this time a worker is given up: what ends it does
+# not go away.
 ENDS_WITHIN_SECONDS = 300.0
 
 # Reasons that go away by themselves: ZooKeeper is away, or has a session that will expire.
@@ -93,6 +94,7 @@ def supervise(config: BrokerConfig, lines: LineFormatter, new_users: Sequence[Ne
             return run_worker(prepared.configs[number], lines, users, ports)
 
         fork_server, control = start_fork_server(run)
+        gc.enable()  # what was imported is frozen
         return run_process(Supervisor(config, prepared, fork_server, control).run())
     finally:
         prepared.clean_up()
@@ -120,7 +122,7 @@ class Worker:
         self.writer: asyncio.StreamWriter | None = None
         self.outside: asyncio.Future[int] | None = None
         self.changed = asyncio.Event()
-        self.ends: deque[float] = deque(maxlen=MAX_ENDS)
+        self.ends: deque[float] = deque(maxlen=config.ottla_workers_restart_limit)
 
     def __str__(self) -> str:
         broker_id = self.broker_id
@@ -152,7 +154,7 @@ class Worker:
         if self.phase == "starting":
             return str(self.report.get("not_ready") or "it starts")
         if self.phase == "given up":
-            return f"it ended {MAX_ENDS} times and was given up; see the log"
+            return f"it ended {len(self.ends)} times and was given up; see the log"
         return f"it is {self.phase}"
 
     def send(self, message: dict[str, Any]) -> bool:
@@ -357,14 +359,14 @@ class Supervisor:
             self._pause(worker, how, reason, TRANSIENT_PAUSE_SECONDS)
             return
         worker.ends.append(now)
-        if len(worker.ends) == MAX_ENDS and now - worker.ends[0] < ENDS_WITHIN_SECONDS:
+        if len(worker.ends) == worker.ends.maxlen and now - worker.ends[0] < ENDS_WITHIN_SECONDS:
             logger.error(
                 "%s has ended %s%s, %d times in %d seconds: it is not started again. Repair the "
                 "cause, then send SIGHUP to the supervisor (process %d) or restart it",
                 worker,
                 how,
                 reason,
-                MAX_ENDS,
+                len(worker.ends),
                 now - worker.ends[0],
                 os.getpid(),
             )

@@ -331,13 +331,13 @@ def published_ports(text: str) -> list[int]:
 
 def test_a_worker_that_keeps_dying_is_given_up(tmp_path: Path) -> None:
     """Its directory cannot be used any more: each start fails."""
-    with start_workers(tmp_path) as cluster:
+    with start_workers(tmp_path, ottla_workers_restart_limit=4) as cluster:
         create(cluster, "orders", 2)
         meta = cluster.data_directory / "ottla-workers" / "1" / "meta.properties"
         text = meta.read_text()
         meta.write_text(text.replace("cluster.id=", "cluster.id=other"))
         cluster.kill_worker(1)
-        cluster.wait_for_log("5 times in", seconds=90)
+        cluster.wait_for_log("4 times in", seconds=90)
         assert "belongs to the cluster other" in cluster.log()
         assert cluster.get("/healthz")[0] == 503
         assert "given up" in cluster.get("/readyz")[1]
