@@ -27,6 +27,7 @@ from ottla.broker.server.start_checks import check_ports, check_rights
 from ottla.broker.server.znode_store import embedded_path
 from ottla.storage.directories.log_directories import DirectoryLock
 from ottla.storage.errors import DirectoryInUse
+from ottla.storage.files.fs import RealFileSystem
 
 if TYPE_CHECKING:
     import socket
@@ -74,10 +75,8 @@ def prepare(config: BrokerConfig) -> Prepared:
         _check_locks(draft)
     for draft in drafts:
         check_ports(draft)
-    tree_file = None
-    if config.embedded:
-        tree_file = embedded_path(config.log_directories())
-        os.makedirs(os.path.dirname(tree_file), exist_ok=True)
+    _make_directories(config)
+    tree_file = embedded_path(config.log_directories()) if config.embedded else None
     held, ports = _hold_bootstrap_ports(config)
     place = WorkerPlace(0, count, machine_name(), _run_directory(config), ports, None)
     return Prepared(_configs(config, count, place), place, held, tree_file)
@@ -117,6 +116,15 @@ def _check_locks(config: BrokerConfig) -> None:
             continue  # the worker reports it as a broken directory
 
 
+def _make_directories(config: BrokerConfig) -> None:
+    """With the modes of log directories, whatever the umask of the process is."""
+    fs = RealFileSystem()
+    for path in map(os.path.abspath, config.log_directories()):
+        with suppress(OSError):  # its worker reports a broken directory
+            fs.make_directory(path)
+            fs.make_directory(os.path.join(path, WORKERS_DIRECTORY))
+
+
 def _hold_bootstrap_ports(config: BrokerConfig) -> tuple[list[socket.socket], dict[str, int]]:
     """The workers share these ports; another program, or another supervisor, must not."""
     endpoints = {each.listener_name: each for each in config.listener_endpoints()}
@@ -141,7 +149,7 @@ def _run_directory(config: BrokerConfig) -> str:
     if len(os.fsencode(path)) <= _MAX_DIRECTORY_BYTES:
         with suppress(OSError):
             # Sockets that a killed supervisor left are replaced by those of this one.
-            os.makedirs(path, mode=0o700, exist_ok=True)
+            RealFileSystem().make_directory(path)
             os.chmod(path, 0o700)
             return path
     return tempfile.mkdtemp(prefix="ottla-")

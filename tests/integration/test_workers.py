@@ -16,7 +16,12 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 
 from ottla.broker.config.broker_config import BrokerConfig
-from ottla.broker.config.workers import bootstrap_ports, worker_endpoints, worker_settings
+from ottla.broker.config.workers import (
+    bootstrap_ports,
+    worker_count,
+    worker_endpoints,
+    worker_settings,
+)
 from tests.doubles.broker_process import ROOT
 from tests.doubles.eventually import eventually
 from tests.doubles.workers_process import WorkersProcess, start_workers
@@ -209,6 +214,28 @@ def test_one_port_adds_up_and_names_the_workers(tmp_path: Path) -> None:
         cluster.wait_until_ready()
 
 
+def test_other_users_reach_neither_data_nor_sockets(tmp_path: Path) -> None:
+    before = os.umask(0)  # what the process allows does not decide
+    try:
+        with start_workers(tmp_path) as cluster:
+            create(cluster, "orders", 2)
+            data = cluster.data_directory
+            modes = {
+                name: oct((data / name).stat().st_mode & 0o777)
+                for name in (".", "ottla-workers", "ottla-workers/1", "ottla-workers/run")
+            }
+            assert cluster.stop() == 0
+    finally:
+        os.umask(before)
+    assert modes == {
+        ".": "0o750",
+        "ottla-workers": "0o750",
+        "ottla-workers/1": "0o750",
+        "ottla-workers/run": "0o700",
+    }
+    assert not (data / "ottla-workers" / "run").exists()
+
+
 def test_every_worker_serves_the_bootstrap_port(tmp_path: Path) -> None:
     with start_workers(tmp_path) as cluster:
         os.kill(cluster.workers()[0]["pid"], signal.SIGKILL)
@@ -310,6 +337,7 @@ def test_the_compose_file_starts_workers(tmp_path: Path) -> None:
     ].values()
     variables = dict(service["environment"])
     config = BrokerConfig.load(environment={**variables, "OTTLA_WORKERS": "4"})
+    assert worker_count(config) == 4
     published = {int(port) for text in service["ports"] for port in published_ports(text)}
     used = {each.port for number in range(4) for each in worker_endpoints(config, number)} | set(
         bootstrap_ports(config).values()
@@ -437,3 +465,32 @@ def test_machines_with_zookeeper(tmp_path: Path) -> None:
 def partitions_of(cluster: WorkersProcess, topic: str) -> list[PartitionMetadata]:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     return list(admin.list_topics(topic, timeout=20).topics[topic].partitions.values())
+
+
+def test_killed_workers_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    """An idempotent producer with acks=all, while each worker is killed in turn."""
+    with start_workers(tmp_path, 3, min_insync_replicas=2) as cluster:
+        create(cluster, "orders", 6, replicas=3)
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True})
+        failures = []
+        written = 0
+
+        def produce_until(deadline: float) -> None:
+            nonlocal written
+            while time.monotonic() < deadline:
+                producer.produce(
+                    "orders",
+                    str(written).encode(),
+                    on_delivery=lambda error, _: failures.append(error) if error else None,
+                )
+                written += 1
+                producer.poll(0.005)
+
+        for number in range(3):
+            produce_until(time.monotonic() + 2)
+            cluster.kill_worker(number)
+            produce_until(time.monotonic() + 2)
+            cluster.wait_until_ready()
+        assert producer.flush(SECONDS) == 0
+        assert failures == []
+        assert consume(cluster, "orders", written) == list(range(written))
