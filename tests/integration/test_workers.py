@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import yaml
 from confluent_kafka import Consumer, Producer
@@ -214,10 +215,11 @@ def test_one_port_adds_up_and_names_the_workers(tmp_path: Path) -> None:
         cluster.wait_until_ready()
 
 
-def test_other_users_reach_neither_data_nor_sockets(tmp_path: Path) -> None:
+def test_other_users_reach_neither_data_nor_sockets() -> None:
     before = os.umask(0)  # what the process allows does not decide
     try:
-        with start_workers(tmp_path) as cluster:
+        # A path that is short enough for a socket.
+        with TemporaryDirectory() as folder, start_workers(Path(folder)) as cluster:
             create(cluster, "orders", 2)
             data = cluster.data_directory
             modes = {
@@ -225,6 +227,7 @@ def test_other_users_reach_neither_data_nor_sockets(tmp_path: Path) -> None:
                 for name in (".", "ottla-workers", "ottla-workers/1", "ottla-workers/run")
             }
             assert cluster.stop() == 0
+            assert not (data / "ottla-workers" / "run").exists()
     finally:
         os.umask(before)
     assert modes == {
@@ -233,7 +236,6 @@ def test_other_users_reach_neither_data_nor_sockets(tmp_path: Path) -> None:
         "ottla-workers/1": "0o750",
         "ottla-workers/run": "0o700",
     }
-    assert not (data / "ottla-workers" / "run").exists()
 
 
 def test_every_worker_serves_the_bootstrap_port(tmp_path: Path) -> None:
