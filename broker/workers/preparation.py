@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import logging
 import os
 import shutil
+import socket
 import tempfile
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
@@ -30,8 +32,6 @@ from ottla.storage.errors import DirectoryInUse
 from ottla.storage.files.fs import RealFileSystem
 
 if TYPE_CHECKING:
-    import socket
-
     from ottla.broker.config.broker_config import BrokerConfig
 
 logger = logging.getLogger("ottla.workers")
@@ -151,8 +151,19 @@ def _run_directory(config: BrokerConfig) -> str:
             # Sockets that a killed supervisor left are replaced by those of this one.
             RealFileSystem().make_directory(path)
             os.chmod(path, 0o700)
-            return path
+            if _takes_sockets(path):
+                return path
     return tempfile.mkdtemp(prefix="ottla-")
+
+
+def _takes_sockets(path: str) -> bool:
+    """Some network file systems have none. What is bound here is replaced by the real socket."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.bind(os.path.join(path, "control"))
+        except OSError as error:
+            return error.errno == errno.EADDRINUSE  # that of a supervisor that was killed
+    return True
 
 
 # Used by workers, but not imported by the modules that the supervisor needs.
