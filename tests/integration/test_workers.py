@@ -174,7 +174,12 @@ def test_workers_end_with_their_supervisor(tmp_path: Path) -> None:
             seconds=SECONDS,
         )
         cluster.restart()
-        assert sorted(leaders(cluster, "orders").values()) == [1001, 1002]
+        # The controller elects the leaders of a broker a moment after it has registered.
+        eventually(
+            lambda: sorted(leaders(cluster, "orders").values()) == [1001, 1002],
+            cluster.log,
+            seconds=SECONDS,
+        )
 
 
 def is_alive(pid: int) -> bool:
@@ -262,11 +267,11 @@ def test_starts_that_fail_say_why(tmp_path: Path) -> None:
     directory = f"--override=log.dirs={tmp_path / 'workers' / 'data'}"
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        listeners = f"--override=listeners=PLAINTEXT://127.0.0.1:{port - 1}"
-        found = run("--workers=2", directory, listeners, cwd=tmp_path)
+        any_port = "--override=listeners=PLAINTEXT://127.0.0.1:0"
+        ports = f"--override=ottla.workers.ports={port}"
+        found = run("--workers=2", directory, any_port, ports, cwd=tmp_path)
         assert found.returncode == 10
         assert f"127.0.0.1:{port}: another process uses that port" in found.stderr
-        any_port = "--override=listeners=PLAINTEXT://127.0.0.1:0"
         bootstrap = f"--override=ottla.workers.bootstrap.ports={port}"
         found = run("--workers=2", directory, any_port, bootstrap, cwd=tmp_path)
         assert found.returncode == 10
