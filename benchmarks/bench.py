@@ -10,6 +10,7 @@ compared with Kafka's stored figures of another run, which the table states.
     make bench                            at most about 90 minutes
     make bench ARGUMENTS="--quick"        short loads, one warm round
     make bench ARGUMENTS="--only latency,tiny"
+    make bench ARGUMENTS="--workers 2"    one more column: `ottla start --workers 2`
     make bench ARGUMENTS="--profile --rounds 1 --without-kafka"    where Ottla's time goes
 
 The table is also written as Markdown, with the figures of every round as JSON beside it.
@@ -57,6 +58,8 @@ class Work(NamedTuple):
     restarts: bool = False
     #: A round reads what an earlier one wrote; other topics are deleted after each round.
     reads: bool = False
+    #: Its clients use one address only, so workers cannot be measured.
+    one_broker: bool = False
 
 
 def _java(name: str, size: int, partitions: int, acks: str, codec: str) -> Work:
@@ -105,14 +108,14 @@ WORKS = [
         for number in (1, 50)
     ),
     Work("latency", throughput.latencies),
-    Work("heartbeats", coordinators.heartbeats),
-    Work("rebalance", coordinators.rebalance),
-    Work("commits", coordinators.commits),
+    Work("heartbeats", coordinators.heartbeats, one_broker=True),
+    Work("rebalance", coordinators.rebalance, one_broker=True),
+    Work("commits", coordinators.commits, one_broker=True),
     Work("transactions", coordinators.transactional_produce),
     Work("resident", throughput.resident, restarts=True),
     Work("idle", throughput.idle, restarts=True),
-    Work("loading", coordinators.loading, restarts=True),
-    Work("scrape", scrape.scrape, restarts=True),
+    Work("loading", coordinators.loading, restarts=True, one_broker=True),
+    Work("scrape", scrape.scrape, restarts=True, one_broker=True),
 ]
 
 
@@ -152,6 +155,8 @@ def measure(
     report: Report,
 ) -> None:
     """Cold round, warming up, and the warm rounds of one line."""
+    if work.one_broker:
+        contestants = [each for each in contestants if each.least_partitions == 1]
     earlier: dict[str, Measurements] = {}
     wanted = 1 if work.restarts else arguments.rounds
     number = warm = 0
@@ -248,6 +253,9 @@ def run(works: list[Work], arguments: argparse.Namespace, with_kafka: bool, repo
             if with_kafka:
                 zookeeper = stack.enter_context(apache_kafka.start_zookeeper(folder))
                 contestants.append(targets.Kafka(folder / "kafka", {}, zookeeper))
+            if arguments.workers > 1:
+                directory = folder / "workers"
+                contestants.append(targets.OttlaWorkers(directory, {}, arguments.workers))
             for target in contestants:
                 target.with_tls()
                 stack.callback(target.stop)
@@ -271,6 +279,7 @@ def main() -> None:
         "--only", default="", help="only lines whose name contains one of these words: A,B"
     )
     parser.add_argument("--without-kafka", action="store_true")
+    parser.add_argument("--workers", type=int, default=1, help="a column of so many workers")
     parser.add_argument("--output", type=Path, default=CACHE / "results.md")
     parser.add_argument(
         "--profile", action="store_true", help="sample Ottla in one more round of each line"

@@ -17,6 +17,9 @@ from benchmarks.profiles import Profile, table
 
 BASELINE = Path(__file__).with_name("kafka_baseline.json")
 
+WORKERS = "ottla workers"
+"""The name of the target with workers."""
+
 Aims = list[tuple[str, float | None, float | None]]
 
 # What the project aims at, as ratios of the warm medians to those of Apache Kafka 3.9.1 (name part,
@@ -65,6 +68,9 @@ class Figure(NamedTuple):
     ottla_spread: tuple[float, float] | None = None
     kafka_spread: tuple[float, float] | None = None
     cold_ratio: float | None = None
+    #: Of several workers, where they were measured.
+    workers: float | None = None
+    workers_spread: tuple[float, float] | None = None
 
 
 class Row(NamedTuple):
@@ -76,6 +82,8 @@ class Row(NamedTuple):
     ratio: str
     cold: str
     aim: str
+    workers: str = ""
+    workers_ratio: str = ""
 
 
 def verdict(name: str, value: float, aims: Aims = AIMS) -> str:
@@ -96,6 +104,10 @@ def row_of(figure: Figure) -> Row:
         ratio = figure.ottla / figure.kafka
         ratio_text = f"{ratio:.2f}"
         aim = verdict(figure.name, ratio)
+    workers = workers_ratio = ""
+    if figure.workers is not None:
+        workers = with_spread(figure.workers, figure.workers_spread)
+        workers_ratio = f"{figure.workers / figure.kafka:.2f}" if figure.kafka else ""
     return Row(
         figure.name,
         with_spread(figure.ottla, figure.ottla_spread),
@@ -103,6 +115,8 @@ def row_of(figure: Figure) -> Row:
         ratio_text,
         "" if figure.cold_ratio is None else f"{figure.cold_ratio:.2f}",
         aim,
+        workers,
+        workers_ratio,
     )
 
 
@@ -157,9 +171,9 @@ class Report:
         return [row_of(figure) for figure in self._figures()]
 
     def print(self) -> None:
-        table = Table("what", "Ottla", self._kafka_title(), "ratio", "cold", "aim")
+        table = Table(*self._titles())
         for row in self.rows():
-            table.add_row(*row)
+            table.add_row(*row[: len(table.columns)])
         Console(width=170).print(table)
         print(f"also in {self._path} and {self._path.with_suffix('.json')}")
 
@@ -168,11 +182,9 @@ class Report:
         lines = [f"{self._date}; {self._machine}; {self._describe()}", ""]
         if not self._with_kafka:
             lines += [self._without_kafka(), ""]
-        lines += [
-            f"| what | Ottla | {self._kafka_title()} | ratio | cold ratio | aim |",
-            "|---|---|---|---|---|---|",
-        ]
-        lines += [f"| {' | '.join(row)} |" for row in self.rows()]
+        titles = self._titles()
+        lines += [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
+        lines += [f"| {' | '.join(row[: len(titles)])} |" for row in self.rows()]
         if self._profiles:
             lines += ["", table(self._profiles)]
         self._path.write_text("\n".join(lines) + "\n")
@@ -182,6 +194,12 @@ class Report:
         }
         content = {"machine": self._machine, "date": self._date, "rounds": rounds}
         self._path.with_suffix(".json").write_text(json.dumps(content, indent=1) + "\n")
+
+    def _titles(self) -> list[str]:
+        titles = ["what", "Ottla", self._kafka_title(), "ratio", "cold ratio", "aim"]
+        if any(WORKERS in brokers for brokers in self._collected.values()):
+            titles += ["Ottla, workers", "their ratio"]
+        return titles
 
     def store_baseline(self) -> None:
         medians = {
@@ -207,8 +225,18 @@ class Report:
             cold = None
             if ottla and kafka and ottla.cold and kafka.cold and kafka.cold[0]:
                 cold = ottla.cold[0] / kafka.cold[0]
+            workers = values.get(WORKERS)
             found.append(
-                Figure(name, _median(ottla), kafka_median, _spread(ottla), _spread(kafka), cold)
+                Figure(
+                    name,
+                    _median(ottla),
+                    kafka_median,
+                    _spread(ottla),
+                    _spread(kafka),
+                    cold,
+                    _median(workers),
+                    _spread(workers),
+                )
             )
         return found
 

@@ -7,16 +7,19 @@ whose processor time and memory are not counted.
 
 import compileall
 import os
+import socket
 import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import psutil
 
-from benchmarks import machine
+from benchmarks import machine, wire
+from ottla.broker.config.workers import BOOTSTRAP_PORT_ABOVE
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.doubles import apache_kafka
 from tests.doubles.certificates import Certificates
 
@@ -123,6 +126,16 @@ class Target(ABC):
         times = self.process.cpu_times()
         return float(times.user + times.system)
 
+    def leaders(self, topic: str, partitions: int) -> list[str]:
+        """The address of the leader of each partition of a topic that exists."""
+        del topic
+        return [self.bootstrap] * partitions
+
+    @property
+    def least_partitions(self) -> int:
+        """Of a topic that is to use all of this target."""
+        return 1
+
     def data_bytes(self) -> int:
         """Of the files in the data directory, but for internal topics. Files may be deleted
         meanwhile."""
@@ -150,6 +163,70 @@ class Ottla(Target):
     def command(self) -> list[str]:
         executable = str(Path(sys.executable).with_name("ottla"))
         return [executable, "start", str(self.write_properties())]
+
+
+class OttlaWorkers(Ottla):
+    """One command with several workers on consecutive ports; the figures are those of all its
+    processes. `addresses` are by broker id, from 0 on."""
+
+    name = "ottla workers"
+
+    def __init__(self, directory: Path, settings: dict[str, str], workers: int) -> None:
+        super().__init__(directory, settings)
+        self.port = free_ports(workers)
+        self.bootstrap = f"127.0.0.1:{self.port}"
+        self.tls_port = free_ports(workers)
+        self.addresses = [f"127.0.0.1:{self.port + number}" for number in range(workers)]
+
+    def properties(self) -> dict[str, str]:
+        workers = str(len(self.addresses))
+        return {"broker.id": "0", "ottla.workers": workers, **super().properties()}
+
+    def leaders(self, topic: str, partitions: int) -> list[str]:
+        """As `Target`."""
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
+        deadline = time.perf_counter() + START_DEADLINE_S
+        while time.perf_counter() < deadline:
+            with wire.connect(self.bootstrap) as sock:
+                found = wire.call(sock, request, 9)
+            rows = found.topics[0].partitions
+            leaders = {row.partition_index: row.leader_id for row in rows}
+            if len(leaders) == partitions and min(leaders.values()) >= 0:
+                return [self.addresses[leaders[number]] for number in range(partitions)]
+            time.sleep(0.1)
+        raise RuntimeError(f"{topic} has no leaders")
+
+    @property
+    def least_partitions(self) -> int:
+        """As `Target`: a partition is on one worker."""
+        return len(self.addresses)
+
+    def _processes(self) -> list[psutil.Process]:
+        assert self.process is not None
+        return [self.process, *self.process.children(recursive=True)]
+
+    def processor_seconds(self) -> float:
+        """Of the supervisor, too."""
+        times = [each.cpu_times() for each in self._processes()]
+        return float(sum(each.user + each.system for each in times))
+
+    def resident_megabytes(self) -> float:
+        """Memory that processes share counts once."""
+        return float(sum(each.memory_full_info().pss for each in self._processes())) / 1e6
+
+
+def free_ports(count: int) -> int:
+    """The first of so many ports in a row that were free a moment ago, as is that of bootstrap."""
+    while True:
+        first = apache_kafka.free_port()
+        with ExitStack() as stack:
+            try:
+                for port in (*range(first, first + count), first + BOOTSTRAP_PORT_ABOVE):
+                    sock = stack.enter_context(socket.socket())
+                    sock.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return first
 
 
 class Kafka(Target):

@@ -128,10 +128,12 @@ def wire_produce(target: targets.Target, scale: float, connections: int) -> Meas
     topic = f"wire-{connections}"
     clients.create_topic(target.bootstrap, topic, 6)
     batch = wire.records(16, 1000)
-    wire.check(target.bootstrap, wire.produce_request(topic, 0, batch))
+    leaders = target.leaders(topic, 6)
+    wire.check(leaders[0], wire.produce_request(topic, 0, batch))
     frames = [wire.produce_frame(topic, number % 6, batch) for number in range(connections)]
+    addresses = [leaders[number % 6] for number in range(connections)]
     before = target.processor_seconds()
-    done, _, taken = wire.drive(target.bootstrap, frames, WIRE_SECONDS * scale, 5)
+    done, _, taken = wire.drive(addresses, frames, WIRE_SECONDS * scale, 5)
     used = target.processor_seconds() - before
     share = taken / (taken + wire.WARM_UP_S)  # the processor time holds the warming up too
     return {
@@ -146,14 +148,16 @@ def flushed_produce(target: targets.Target, scale: float, partitions: int) -> Me
     topic = f"flushed-{partitions}"
     clients.create_topic(target.bootstrap, topic, partitions, {"flush.messages": "1"})
     batch = wire.records(1, 100)
+    leaders = target.leaders(topic, partitions)
     for number in range(partitions):
-        wire.check(target.bootstrap, wire.produce_request(topic, number, batch, acks=-1))
+        wire.check(leaders[number], wire.produce_request(topic, number, batch, acks=-1))
     frames = [
         wire.produce_frame(topic, number % partitions, batch, acks=-1)
         for number in range(FLUSH_CONNECTIONS)
     ]
     before = target.processor_seconds()
-    done, _, taken = wire.drive(target.bootstrap, frames, WIRE_SECONDS * scale, 1)
+    addresses = [leaders[number % partitions] for number in range(FLUSH_CONNECTIONS)]
+    done, _, taken = wire.drive(addresses, frames, WIRE_SECONDS * scale, 1)
     used = target.processor_seconds() - before
     share = taken / (taken + wire.WARM_UP_S)
     return {
@@ -165,13 +169,20 @@ def flushed_produce(target: targets.Target, scale: float, partitions: int) -> Me
 def wire_consume(target: targets.Target, scale: float, connections: int) -> Measurements:
     """Fetches of up to 1 MiB of the same place, two in flight a connection."""
     label = f"fetch over {connections} connection(s)"
-    clients.fill_topic(target.bootstrap, BASE_TOPIC, 10_000, 1000)
-    request = wire.fetch_request(BASE_TOPIC, 0, 1000)
-    wire.check(target.bootstrap, request)
-    frame = wire.encode_request(1, "bench", request, wire.FETCH_VERSION)
+    topic, partitions = _filled_topic(target)
+    leaders = target.leaders(topic, partitions)
+    frames = []
+    for partition, leader in enumerate(leaders):
+        request = wire.fetch_request(topic, partition, 1000)
+        wire.check(leader, request)
+        frames.append(wire.encode_request(1, "bench", request, wire.FETCH_VERSION))
+    numbers = [number % partitions for number in range(connections)]
     before = target.processor_seconds()
     _, received, taken = wire.drive(
-        target.bootstrap, [frame] * connections, WIRE_SECONDS * scale, 2
+        [leaders[each] for each in numbers],
+        [frames[each] for each in numbers],
+        WIRE_SECONDS * scale,
+        2,
     )
     used = target.processor_seconds() - before
     share = taken / (taken + wire.WARM_UP_S)
@@ -181,16 +192,32 @@ def wire_consume(target: targets.Target, scale: float, connections: int) -> Meas
     }
 
 
+def _filled_topic(target: targets.Target) -> tuple[str, int]:
+    """A topic that all of the target serves, and its partitions with 10,000 records each."""
+    partitions = target.least_partitions
+    if partitions == 1:
+        clients.fill_topic(target.bootstrap, BASE_TOPIC, 10_000, 1000)
+        return BASE_TOPIC, 1
+    topic = f"{BASE_TOPIC}-{partitions}"
+    clients.create_topic(target.bootstrap, topic, partitions)
+    clients.produce_records_per_s(target.bootstrap, topic, 10_000 * partitions, 1000, {})
+    return topic, partitions
+
+
 def tiny(target: targets.Target, scale: float) -> Measurements:
-    clients.create_topic(target.bootstrap, "tiny", 1)
+    partitions = target.least_partitions
+    clients.create_topic(target.bootstrap, "tiny", partitions)
     count = int(scale * 60_000)
     found = {
         "tiny requests/s, librdkafka": clients.tiny_requests_per_s(target.bootstrap, "tiny", count)
     }
     batch = wire.records(1, 10)
     for connections in (1, 10, 100):
-        frames = [wire.produce_frame("tiny", 0, batch)] * connections
-        done, _, taken = wire.drive(target.bootstrap, frames, WIRE_SECONDS * scale, 5)
+        leaders = target.leaders("tiny", partitions)
+        numbers = [number % partitions for number in range(connections)]
+        frames = [wire.produce_frame("tiny", each, batch) for each in numbers]
+        addresses = [leaders[each] for each in numbers]
+        done, _, taken = wire.drive(addresses, frames, WIRE_SECONDS * scale, 5)
         found[f"tiny requests/s over {connections} connection(s)"] = done / taken
     return found
 
@@ -203,7 +230,8 @@ def latencies(target: targets.Target, scale: float) -> Measurements:
     for rate in (100, 1000, 10_000):
         topic = f"latency-{rate}-{target.round}"
         clients.create_topic(target.bootstrap, topic, 1)
-        measured = latency.latencies_ms(target.bootstrap, topic, rate, seconds)
+        [leader] = target.leaders(topic, 1)
+        measured = latency.latencies_ms(leader, topic, rate, seconds)
         least = bare_responses.latencies_ms(rate, seconds)
         for percentile, value in measured.items():
             found[f"latency at {rate}/s, {percentile}: ms"] = value

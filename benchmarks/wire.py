@@ -145,17 +145,17 @@ class Lane:
 
 
 def drive(
-    bootstrap: str, frames: list[bytes], seconds: float, in_flight: int
+    addresses: list[str], frames: list[bytes], seconds: float, in_flight: int
 ) -> tuple[int, int, float]:
-    """One connection a frame, each with so many requests in flight, for some time.
+    """One connection a frame to its address, each with so many requests in flight, for some time.
 
     Returns responses, bytes received and seconds, counted after the warm-up. What is in flight at
     the end is waited for and not counted.
     """
     poll = select.epoll()
     lanes: dict[int, Lane] = {}
-    for frame in frames:
-        lane = Lane(connect(bootstrap), frame)
+    for address, frame in zip(addresses, frames, strict=True):
+        lane = Lane(connect(address), frame)
         lanes[lane.sock.fileno()] = lane
         poll.register(lane.sock.fileno(), select.EPOLLIN)
     try:

@@ -27,6 +27,7 @@ FAMILIES: dict[str, tuple[str, str]] = {
         "ottla.cli.cluster",
         "Show brokers and controller; start a local cluster.",
     ),
+    "workers": ("ottla.cli.workers", "List the workers of machines, and spread partitions."),
     "zookeeper": (
         "ottla.cli.zookeeper_family",
         "Start a ZooKeeper server without Java, for development.",

@@ -89,8 +89,32 @@ def day(seconds: float) -> str:
     return (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%d")
 
 
+def fetch_states(address: str, timeout_seconds: float) -> list[BrokerStatus]:
+    """The state of the broker whose HTTP port is at `host:port`, or of each worker of the machine
+    whose port that is. Raises StatusUnknown."""
+    status = fetch_status(address, timeout_seconds)
+    workers = status.document.get("workers")
+    if not isinstance(workers, list):
+        return [status]
+    machine = status.document.get("machine")
+    return [_of_worker(address, machine, each) for each in workers if isinstance(each, dict)]
+
+
+def _of_worker(address: str, machine: object, row: dict[str, Any]) -> BrokerStatus:
+    """A worker that does not report, because it restarts or was given up, has its problem as the
+    reason."""
+    state = row.get("state")
+    document = dict(state) if isinstance(state, dict) else {}
+    document["worker"], document["machine"] = row.get("worker"), machine
+    if row.get("problem") is not None:
+        document["reason"] = f"worker {row.get('worker')}: {row['problem']}"
+    if row.get("phase") != "running":
+        document["phase"] = row.get("phase")
+    return BrokerStatus(address, document)
+
+
 def fetch_status(address: str, timeout_seconds: float) -> BrokerStatus:
-    """The state of the broker whose HTTP port is at `host:port`. Raises StatusUnknown."""
+    """The document at `host:port`. Raises StatusUnknown."""
     host, _, port = address.rpartition("//")[2].rstrip("/").rpartition(":")
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
         raise StatusUnknown(f"{address} is not host:port")
@@ -189,14 +213,22 @@ def read_all(
 
     A broker that responds for another one is a `WrongStatus`.
     """
-    asked: list[tuple[int | None, str]] = [(None, address) for address in given]
     found: list[BrokerStatus | StatusUnknown] = []
-    for broker_id, address in asked or http_addresses(session).items():
+    asked: dict[str, list[int]] = {address: [] for address in given}
+    if not given:
+        for broker_id, address in http_addresses(session).items():
+            asked.setdefault(address, []).append(broker_id)
+    for address, broker_ids in asked.items():
         try:
-            status = fetch_status(address, timeout_seconds)
-            if broker_id is not None and status.broker_id not in (None, broker_id):
-                raise WrongStatus(address, broker_id, status.document["broker_id"])
-            found.append(status)
+            states = fetch_states(address, timeout_seconds)
         except StatusUnknown as error:
             found.append(error)
+            continue
+        responding = [each.broker_id for each in states]
+        for broker_id in broker_ids:
+            if broker_id not in responding and None not in responding:
+                other = next(each for each in responding if each is not None)
+                found.append(WrongStatus(address, broker_id, other))
+        if not broker_ids or set(broker_ids).intersection(responding) or None in responding:
+            found += states
     return found

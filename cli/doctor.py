@@ -180,6 +180,8 @@ def status_findings(status: BrokerStatus | StatusUnknown) -> list[Finding]:
         advice = "check ottla.metrics.address of the broker, and whether it runs"
         return [Finding("-", "state", False, str(status), advice)]
     what = "state" if status.broker_id is None else f"state {status.broker_id}"
+    if "worker" in status.document:
+        what += f" (worker {status.document['worker']} of {status.document.get('machine')})"
     found = [
         Finding(status.address, what, False, str(each.get("problem")), str(each.get("fix")))
         for each in status.faults

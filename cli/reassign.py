@@ -167,7 +167,7 @@ def execute(
     problems: dict[TopicPartition, str] = {}
     started: Plan | None = None
     try:
-        problems = _alter(session, plan)
+        problems = alter(session, plan)
         started = {item: plan[item] for item in plan if item not in problems}
     finally:
         # Also if a part is refused, or the response is lost: some replicas may move.
@@ -192,7 +192,7 @@ def _without(replicas: list[int], others: list[int]) -> list[int]:
     return [broker for broker in replicas if broker not in others]
 
 
-def _alter(
+def alter(
     session: Session, targets: Mapping[TopicPartition, list[int] | None]
 ) -> dict[TopicPartition, str]:
     """Why some partitions were refused; the others move, or do not move any more."""
@@ -348,12 +348,12 @@ def verify(
         print_rows(rows, ["topic", "partition", "planned", "replicas", "state"])
     open_rows = [row for row in rows if row["state"] != "complete"]
     if not any(item in moving for item in plan) and not keep_throttle:
-        _end_throttle(session, plan, moving)
+        end_throttle(session, plan, moving)
     if open_rows:
         raise Failure(f"{len(open_rows)} of {len(rows)} partition(s) are not as planned yet.")
 
 
-def _end_throttle(
+def end_throttle(
     session: Session, done: Iterable[TopicPartition], moving: Collection[TopicPartition]
 ) -> None:
     """Brokers have one rate for all reassignments, so it stays until the last one is complete."""
@@ -411,9 +411,9 @@ def cancel(
     if not chosen:
         note("No such reassignment is in progress.")
         return
-    problems = _alter(session, dict.fromkeys(chosen))
+    problems = alter(session, dict.fromkeys(chosen))
     cancelled = [item for item in chosen if item not in problems]
-    _end_throttle(session, chosen, moving.keys() - set(cancelled))
+    end_throttle(session, chosen, moving.keys() - set(cancelled))
     if session.json:
         print_json({"cancelled": [str(item) for item in cancelled]})
     elif cancelled:

@@ -34,14 +34,18 @@ class Endpoints:
         metadata: MetadataCache,
         wildcard_listeners: Set[str],
         container: ContainerNetwork | None = None,
+        *,
+        is_worker: bool = False,
     ) -> None:
         """`wildcard_listeners`: our listeners that have no advertised address of their own, which
         change with the listeners. `container`: the network of the container in which this
-        process runs."""
+        process runs. `is_worker`: whether other brokers run on this machine, which is so for those
+        that are registered with its rack and its host name."""
         self._broker_id = broker_id
         self._metadata = metadata
         self.wildcard_listeners = wildcard_listeners
         self._container = container
+        self._is_worker = is_worker
 
     def node(self, context: RequestContext, broker_id: int) -> Node | None:
         """A live broker on the client's listener; None when it is not live or not on it."""
@@ -59,10 +63,18 @@ class Endpoints:
         if endpoint is None:
             return None
         host = endpoint.host
-        own = broker.broker_id == self._broker_id
-        if own and context.listener_name in self.wildcard_listeners:
+        if context.listener_name in self.wildcard_listeners and self._is_here(broker, context):
             host = self._host_of_wildcard(context)
         return Node(broker.broker_id, host, endpoint.port, broker.rack)
+
+    def _is_here(self, broker: BrokerMetadata, context: RequestContext) -> bool:
+        if broker.broker_id == self._broker_id:
+            return True
+        own = self._metadata.snapshot.brokers.get(self._broker_id) if self._is_worker else None
+        if own is None or own.rack != broker.rack:
+            return False
+        ours = own.endpoints.get(context.listener_name)
+        return ours is not None and ours.host == broker.endpoints[context.listener_name].host
 
     def _host_of_wildcard(self, context: RequestContext) -> str:
         local = context.local_address[0]

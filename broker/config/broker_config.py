@@ -18,6 +18,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from ottla.broker.config.definitions import (
     Value,
@@ -43,6 +44,9 @@ from ottla.broker.config.providers import ConfigProviders
 from ottla.broker.config.rules import validate
 from ottla.broker.config.sources import collect, without_stars
 from ottla.broker.config.unsupported import unused_settings
+
+if TYPE_CHECKING:
+    from ottla.broker.config.workers import WorkerPlace
 
 __all__ = ["BrokerConfig", "ConfigError", "Endpoint"]
 
@@ -160,6 +164,13 @@ class BrokerConfig:
     ottla_metrics_address: str | None
     ottla_metrics_hosts: list[str]
     ottla_worker_threads: int
+    ottla_workers: str
+    ottla_workers_bootstrap_ports: list[str]
+    ottla_workers_broker_ids: list[str]
+    ottla_workers_log_dirs: list[str]
+    ottla_workers_pin: bool
+    ottla_workers_ports: list[str]
+    ottla_workers_restart_limit: int
     ottla_request_max_bytes: int
     ottla_address_request_max_bytes: int
     ottla_authentication_timeout_ms: int
@@ -245,13 +256,17 @@ class BrokerConfig:
     zookeeper_session_timeout_ms: int
     zookeeper_set_acl: bool
 
-    def __init__(self, given: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, given: Mapping[str, str] | None = None, *, worker: WorkerPlace | None = None
+    ) -> None:
         """`given` holds settings as text by Kafka's names; ConfigError when one is wrong."""
         self._providers = ConfigProviders(given or {})
         self.given: dict[str, str] = self._providers.resolve_all(given or {})
         self.cluster_dynamic: dict[str, str] = {}
         self.broker_dynamic: dict[str, str] = {}
         self.ignored_prefixes: tuple[str, ...] = ()  #: of unknown settings
+        #: Of a broker that is one of several workers of this machine.
+        self.worker = worker
         self.warnings: list[str] = []
         self.jaas_file = JaasFile(os.environ.get("KAFKA_OPTS", ""))
         self._apply_synonyms()
@@ -315,8 +330,14 @@ class BrokerConfig:
 
     @property
     def embedded(self) -> bool:
-        """Whether the znode tree is kept in the data directory (no ZooKeeper is named)."""
+        """Whether the znode tree is kept in the data directory (no ZooKeeper is named). That of
+        workers is kept by their supervisor."""
         return not self.zookeeper_connect
+
+    @property
+    def alone(self) -> bool:
+        """Whether this broker is the only one of its cluster."""
+        return self.embedded and self.worker is None
 
     def effective_text(self, name: str) -> str | None:
         """A setting as text after all layers: broker's own dynamic, cluster's, given, default."""
@@ -390,6 +411,13 @@ class BrokerConfig:
         self._refresh()
         self._ignore_wrong_listeners()
         return [name for name, text in before.items() if self.effective_text(name) != text]
+
+    def for_worker(self, settings: Mapping[str, str], place: WorkerPlace) -> BrokerConfig:
+        """The configuration of a worker: the given settings and, over these, its own. Raises
+        ConfigError."""
+        made = BrokerConfig({**self.given, **settings}, worker=place)
+        made.ignored_prefixes = self.ignored_prefixes
+        return made
 
     def with_dynamic(
         self,

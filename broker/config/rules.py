@@ -25,6 +25,7 @@ from ottla.broker.config.python_classes import check_quota_callback
 from ottla.broker.config.sasl import check_sasl
 from ottla.broker.config.sources import is_known, unknown_setting
 from ottla.broker.config.unsupported import check_supported
+from ottla.broker.config.workers import check_workers
 from ottla.protocol.records.compression import NONE, compress
 from ottla.protocol.records.errors import UnsupportedCompressionError
 
@@ -312,4 +313,5 @@ _RULES: tuple[Rule, ...] = (
     check_groups,
     check_codecs,
     check_remote_log,
+    check_workers,
 )

@@ -45,7 +45,12 @@ UNKNOWN = "unknown"
 OUR_PACKAGE = "ottla"
 
 # Where the loop itself is started: a stack that ends there was in no callback.
-BASES = ("ottla.broker.__main__", "ottla.broker.testing.embedded")
+BASES = (
+    "ottla.broker.__main__",
+    "ottla.broker.server.process",
+    "ottla.broker.testing.embedded",
+    "ottla.broker.workers.worker",
+)
 
 # Places that may block the loop, with the reason; they are counted, and logged on INFO.
 STATED_PLACES = {

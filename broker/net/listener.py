@@ -8,7 +8,7 @@ import os
 import select
 import socket
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -57,33 +57,69 @@ class SocketSettings:
         self.backlog = backlog
 
 
-def bind(listener_name: str, host: str, port: int, settings: SocketSettings) -> socket.socket:
+def bind(
+    listener_name: str, host: str, port: int, settings: SocketSettings, *, shared: bool = False
+) -> socket.socket:
     """A bound and listening non-blocking socket. An empty host means all addresses, IPv6 too
-    where the machine has it. Raises ListenError."""
-    where = f"[{host}]:{port}" if ":" in host else f"{host or '*'}:{port}"
+    where the machine has it. Other processes of this user may bind a `shared` port, too, and each
+    connection is accepted by one of them. Raises ListenError."""
+    # Connections inherit SO_REUSEADDR, so that their ends do not keep the port from a restart.
+    options = [socket.SO_REUSEADDR, *([socket.SO_REUSEPORT] if shared else [])]
+    sock = _bound(listener_name, (host, port), settings, options)
+    try:
+        sock.listen(settings.backlog)
+    except OSError as error:
+        sock.close()
+        raise _listen_error(listener_name, host, port, error) from None
+    return sock
+
+
+def reserve(listener_name: str, host: str, port: int) -> socket.socket:
+    """A socket that only keeps a shared port for `bind`, whether or not a process listens on it.
+    Raises ListenError, also if another program or another user has the port."""
+    settings = SocketSettings()
+    if port:
+        _bound(listener_name, (host, port), settings, [socket.SO_REUSEADDR]).close()
+    # Without SO_REUSEADDR: a program that does not share could take the port otherwise.
+    return _bound(listener_name, (host, port), settings, [socket.SO_REUSEPORT])
+
+
+def _bound(
+    listener_name: str, where: tuple[str, int], settings: SocketSettings, options: Sequence[int]
+) -> socket.socket:
+    host, port = where
     try:
         family, address = _resolve(host, port)
         sock = socket.socket(family, socket.SOCK_STREAM)
     except OSError as error:
         raise ListenError(
-            f"Listener {listener_name} cannot use the address {where}: {error.strerror or error}; "
+            f"Listener {listener_name} cannot use the address {_where(host, port)}: "
+            f"{error.strerror or error}; "
             "write a host name or address of this machine in `listeners`."
         ) from None
     try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        for option in options:
+            sock.setsockopt(socket.SOL_SOCKET, option, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if not host else 1)
         if settings.receive_buffer_bytes > 0:
             # On the listening socket: the window is agreed on before a connection is accepted.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.receive_buffer_bytes)
         sock.bind(address)
-        sock.listen(settings.backlog)
         sock.setblocking(False)
     except OSError as error:
         sock.close()
-        kind = PortInUse if error.errno == errno.EADDRINUSE else ListenError
-        raise kind(_why_not(listener_name, where, port, error)) from None
+        raise _listen_error(listener_name, host, port, error) from None
     return sock
+
+
+def _where(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host or '*'}:{port}"
+
+
+def _listen_error(listener_name: str, host: str, port: int, error: OSError) -> ListenError:
+    kind = PortInUse if error.errno == errno.EADDRINUSE else ListenError
+    return kind(_why_not(listener_name, _where(host, port), port, error))
 
 
 def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:

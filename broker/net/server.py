@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable
 from functools import partial
 from time import monotonic
@@ -64,6 +65,8 @@ class NetworkServer:
         self._timer = timer
         self._worker_pool = worker_pool
         self._listeners: dict[str, Listener] = {}
+        #: The second socket of a listener, on a port that is shared with other processes.
+        self._bootstrap: dict[str, Listener] = {}
         self._started = False
         self._services: NetworkServices | None = None
         self._reaper: TimerTask | None = None
@@ -115,33 +118,53 @@ class NetworkServer:
             tls_context=tls_context,
             principal_of_certificate=principal_of_certificate,
         )
-        listener = Listener(
-            sock,
-            facts,
-            services,
-            self._sockets,
-            self.limits,
-            limits or ListenerLimits(),
-            self._make_room,
-            self._close_unknown,
-        )
-        self._listeners[name] = listener
+        listener = self._listeners[name] = self._listener(sock, facts, limits or ListenerLimits())
         if self._started:
             listener.start()
         return listener.port
 
+    def add_bootstrap_port(self, name: str, host: str, port: int) -> None:
+        """Accept connections of a listener on one more port, which the other workers of this
+        machine serve as well. Raises ListenError."""
+        sock = bind(name, host, port, self._sockets, shared=True)
+        listener = self._listeners[name]
+        second = self._bootstrap[name] = self._listener(sock, listener.facts, listener.limits)
+        if self._started:
+            second.start()
+
+    def _listener(
+        self, sock: socket.socket, facts: ListenerFacts, limits: ListenerLimits
+    ) -> Listener:
+        assert self._services is not None
+        return Listener(
+            sock,
+            facts,
+            self._services,
+            self._sockets,
+            self.limits,
+            limits,
+            self._make_room,
+            self._close_unknown,
+        )
+
     def remove_listener(self, name: str) -> None:
         """Close a listening socket now, and its connections after `REMOVAL_MS`: the response to the
         request that removed the listener may be on its way on one of them."""
-        listener = self._listeners[name]
-        listener.close()
-        self._timer.schedule(REMOVAL_MS, partial(self._forget_listener, name, listener))
+        for listeners in (self._listeners, self._bootstrap):
+            if name in listeners:
+                listener = listeners[name]
+                listener.close()
+                self._timer.schedule(
+                    REMOVAL_MS, partial(self._forget_listener, listeners, name, listener)
+                )
 
-    def _forget_listener(self, name: str, listener: Listener) -> None:
+    def _forget_listener(
+        self, listeners: dict[str, Listener], name: str, listener: Listener
+    ) -> None:
         for connection in list(listener.connections):
             connection.close("its listener was removed")
-        if self._listeners.get(name) is listener:
-            del self._listeners[name]
+        if listeners.get(name) is listener:
+            del listeners[name]
 
     def renew_tls(self, name: str, context: "ssl.SSLContext") -> None:
         """New connections of a listener get this context; those that are open stay."""
@@ -150,7 +173,7 @@ class NetworkServer:
     def start(self) -> None:
         """Begin to accept on all listeners."""
         self._started = True
-        for listener in self._listeners.values():
+        for listener in self._sockets_open:
             listener.start()
         if self._reaper is None:
             if self._max_idle_ms > 0:
@@ -162,9 +185,14 @@ class NetworkServer:
         return self._listeners
 
     @property
+    def _sockets_open(self) -> list[Listener]:
+        """The listeners, and their second sockets."""
+        return [*self._listeners.values(), *self._bootstrap.values()]
+
+    @property
     def connections(self) -> list[Connection]:
         """All open connections."""
-        return [c for listener in self._listeners.values() for c in listener.connections]
+        return [c for listener in self._sockets_open for c in listener.connections]
 
     def descriptors(self) -> Descriptors:
         """The descriptors in use, and what is reserved; with at least one listener."""
@@ -173,7 +201,7 @@ class NetworkServer:
 
     def stop_accepting(self) -> None:
         """Close the listening sockets; connections stay open."""
-        for listener in self._listeners.values():
+        for listener in self._sockets_open:
             listener.close()
 
     async def drain(self, timeout_ms: int) -> int:
@@ -207,7 +235,7 @@ class NetworkServer:
             return
         clients = [
             connection
-            for listener in self._listeners.values()
+            for listener in self._sockets_open
             if not listener.limits.protected
             for connection in listener.connections
         ]
@@ -227,7 +255,7 @@ class NetworkServer:
 
     def _oldest_unknown(self) -> Connection | None:
         moment = monotonic() - GRACE_SECONDS
-        oldest = (listener.oldest_unknown() for listener in self._listeners.values())
+        oldest = (listener.oldest_unknown() for listener in self._sockets_open)
         unknown = (each for each in oldest if each is not None and each.opened_at < moment)
         return min(unknown, key=lambda connection: connection.opened_at, default=None)
 
@@ -270,7 +298,7 @@ class NetworkServer:
     def _close_unauthenticated(self) -> None:
         """Close connections that have not authenticated within the time for it."""
         moment = monotonic() - self._authentication_timeout_ms / 1000
-        for listener in self._listeners.values():
+        for listener in self._sockets_open:
             if not listener.facts.requires_authentication:
                 continue
             for connection in list(listener.connections):
@@ -285,7 +313,7 @@ class NetworkServer:
         moment = monotonic() - IDLE_SECONDS
         idle = [
             connection
-            for listener in self._listeners.values()
+            for listener in self._sockets_open
             if not listener.limits.protected
             for connection in listener.connections
             if connection.is_idle_since(moment)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.cluster.identity import reach
 from ottla.broker.observability.logs import TEXT
@@ -30,9 +31,9 @@ def announce(
     `ports` has what was bound, by listener; `http_port` is that of metrics and console, 0 without.
     """
     title = f"Ottla broker {broker_id} of cluster {cluster_id} is ready"
-    lines = _listener_lines(config, ports)
+    lines = listener_lines(config, ports)
     if http_port:
-        lines.append(_http_line(config, http_port))
+        lines.append(http_line(config, http_port))
     tree = config.zookeeper_connect or "in the data directory (this broker is alone)"
     directories = ", ".join(os.path.abspath(path) for path in config.log_directories())
     if config.ottla_log_format == TEXT:
@@ -45,7 +46,36 @@ def announce(
         spawn(_check_names(names), name="advertised-names")
 
 
-def _listener_lines(config: BrokerConfig, ports: dict[str, int]) -> list[str]:
+def announce_workers(
+    config: BrokerConfig,
+    workers: Sequence[Mapping[str, Any]],
+    bootstrap: Mapping[str, int],
+    http_port: int,
+) -> None:
+    """The banner of a machine with workers. `workers` have broker id, cluster id and the lines of
+    their listeners; `bootstrap` are the ports that all of them serve."""
+    title = f"Ottla cluster {workers[0]['cluster_id']} is ready on {len(workers)} workers"
+    lines = []
+    for endpoint in config.listener_endpoints():
+        if endpoint.listener_name in bootstrap:
+            shared = endpoint._replace(port=bootstrap[endpoint.listener_name])
+            lines.append(f"{shared}  for bootstrap.servers: any worker responds")
+    if http_port:
+        lines.append(http_line(config, http_port))
+    for number, worker in enumerate(workers):
+        who = f"worker {number}, broker {worker['broker_id']}"
+        lines += [f"{who}:  {line}" for line in worker["listeners"]]
+    tree = config.zookeeper_connect or "in the data directory, served by this process"
+    directories = ", ".join(os.path.abspath(path) for path in config.log_directories())
+    if config.ottla_log_format == TEXT:
+        lines += [f"data in {directories}", f"znode tree {tree}"]
+        print("\n  ".join([f"{title}.", *lines]), flush=True)
+    else:
+        logger.info("%s: %s; data in %s; znode tree %s", title, "; ".join(lines), directories, tree)
+
+
+def listener_lines(config: BrokerConfig, ports: dict[str, int]) -> list[str]:
+    """A line for each listener: where it is bound, who reaches it, where clients are sent."""
     advertised = {each.listener_name: each for each in config.advertised_endpoints()}
     lines = []
     for endpoint in config.listener_endpoints():
@@ -62,7 +92,7 @@ def _listener_lines(config: BrokerConfig, ports: dict[str, int]) -> list[str]:
     return lines
 
 
-def _http_line(config: BrokerConfig, port: int) -> str:
+def http_line(config: BrokerConfig, port: int) -> str:
     """Where a browser or a probe finds the HTTP port; without the console's token."""
     host = (http_address(config) or "").rpartition(":")[0]
     if host.strip("[]") in ("", "0.0.0.0", "::"):

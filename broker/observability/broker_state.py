@@ -38,6 +38,7 @@ from ottla.storage.files.log_directory import LogDirectory
 from ottla.storage.recovery.load_progress import LoadProgress
 
 if TYPE_CHECKING:
+    from ottla.broker.config.workers import WorkerPlace
     from ottla.broker.metrics.loop_stalls import LoopHealth
     from ottla.broker.metrics.statistics import Traffic
     from ottla.broker.net.descriptors import Descriptors
@@ -97,6 +98,8 @@ class BrokerState:
         self.observed: Observed | None = None
         #: The paths of log directories of the last start that are not there.
         self.missing_directories: Callable[[], Sequence[str]] = lambda: ()
+        #: Of a broker that is one of several workers of its machine.
+        self.worker: WorkerPlace | None = None
         self._now = now
         self._write_problem: Callable[[], WriteProblem | None] = lambda: None
 
@@ -197,6 +200,10 @@ class BrokerState:
                 for name, dates in self.certificates().items()
             ],
         }
+        if self.worker is not None:
+            found["worker"] = self.worker.number
+            found["workers_of_machine"] = self.worker.workers
+            found["machine"] = self.worker.machine
         if observed is not None:
             longest = observed.loop.longest()
             found["descriptors"] = observed.descriptors()._asdict()

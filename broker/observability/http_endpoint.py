@@ -12,7 +12,7 @@ import asyncio
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.broker.metrics.exposition import read_metrics, render
@@ -55,6 +55,10 @@ METRICS = "text/plain; version=0.0.4; charset=utf-8"
 Check = Callable[[], str | None]
 
 
+# Gets request line and headers, the connection of the client, and the path.
+Relay = Callable[[bytes, asyncio.StreamReader, asyncio.StreamWriter, str], Awaitable[None]]
+
+
 class Content(NamedTuple):
     """The parts that the port serves once the broker has them."""
 
@@ -83,16 +87,20 @@ class HttpEndpoint:
         status: Callable[[], Mapping[str, Any]] = dict,
         first_metrics: MetricsRegistry | None = None,
         hosts: Iterable[str] = (),
+        relay: Relay | None = None,
     ) -> None:
         """`healthy`: whether the process should live on; `ready`: whether clients may come;
         `warnings` are in the response to /readyz, after `ok`; `status` is the response to /statusz.
         `first_metrics` are served until there are all (`serve`). `hosts` are the names of this
-        machine that requests for metrics and state may have, beside its own."""
+        machine that requests for metrics and state may have, beside its own. `relay` responds to
+        what is neither a check nor the state, instead of `serve`."""
         self._checks = {"/healthz": healthy, "/livez": healthy, "/readyz": ready}
         self._warnings = warnings
         self._status = status
         self._first_metrics = first_metrics
         self._hosts = HostNames(hosts)
+        self._relay = relay
+        self._is_behind_supervisor = False
         self._content: Content | None = None
         self._clients: set[asyncio.StreamWriter] = set()
         # Connections without a whole request by address, the oldest first.
@@ -109,6 +117,12 @@ class HttpEndpoint:
         )
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
+
+    async def start_unix(self, path: str) -> None:
+        """Listen on a Unix socket for the supervisor of this worker, which tells the addresses of
+        its clients. Raises OSError."""
+        self._is_behind_supervisor = True
+        self._server = await asyncio.start_unix_server(self._serve, path, limit=MAX_REQUEST_BYTES)
 
     def serve(
         self,
@@ -182,10 +196,15 @@ class HttpEndpoint:
             await _send(writer, method, "503 Service Unavailable", TEXT, b"too many requests\n")
             return
         self._responding += is_counted
+        peer = _told_peer(head) if self._is_behind_supervisor else _peer(writer)
         try:
+            is_relayed = self._relay is not None and is_counted and path != "/statusz"
+            if self._relay is not None and is_relayed and self._may_relay(path, head):
+                await self._relay(head, reader, writer, path)
+                return
             if console is not None and method in console.METHODS and console.handles(path):
                 more_headers = console.headers
-                request = _console_request(method, (path, query), head, reader, writer)
+                request = _console_request(method, (path, query), head, reader, peer)
                 status, content_type, body = await console.respond(request)
             elif is_counted and not self._hosts.permit(head):
                 status, content_type, body = _MISDIRECTED
@@ -199,6 +218,10 @@ class HttpEndpoint:
             await _send(writer, method, "500 Internal Server Error", TEXT, b"see the log\n")
         finally:
             self._responding -= is_counted
+
+    def _may_relay(self, path: str, head: bytes) -> bool:
+        """The console checks the name by which it is called itself."""
+        return not path.startswith("/metrics") or self._hosts.permit(head)
 
     async def _respond(self, method: str, path: str) -> tuple[str, str, bytes]:
         if method not in ("GET", "HEAD"):
@@ -273,9 +296,9 @@ def _console_request(
     target: tuple[str, str],
     head: bytes,
     reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
+    peer: str,
 ) -> "ConsoleRequest":
-    """`target` is path and query."""
+    """`target` is path and query, `peer` the address of the client."""
     from ottla.broker.observability.console.access import ACTION_HEADER, ConsoleRequest, Refused
 
     headers: dict[str, str] = {}
@@ -300,13 +323,22 @@ def _console_request(
         query=target[1],
         host=headers.get("host", ""),
         authorization=headers.get("authorization", ""),
-        peer=_peer(writer),
+        peer=peer,
         method=method,
         origin=headers.get("origin", ""),
         content_type=headers.get("content-type", ""),
         action=headers.get(ACTION_HEADER.lower(), ""),
         body=body,
     )
+
+
+PEER_HEADER = b"Ottla-Peer: "
+"""The first header of what a supervisor relays to a worker: the address of the client."""
+
+
+def _told_peer(head: bytes) -> str:
+    first = head.split(b"\r\n", 2)[1]
+    return first.removeprefix(PEER_HEADER).decode("latin-1") if PEER_HEADER in first else ""
 
 
 def _peer(writer: asyncio.StreamWriter) -> str:

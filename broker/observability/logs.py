@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from functools import partial
 from io import TextIOWrapper
 from logging.handlers import WatchedFileHandler
 from time import localtime, monotonic, strftime
@@ -52,13 +53,15 @@ class LineFormatter(logging.Formatter):
 
     def __init__(self, *, as_json: bool) -> None:
         super().__init__()
+        #: The number of the worker whose lines these are; None without workers.
+        self.worker: int | None = None
         self._as_json = as_json
         self._inner: ProcessorFormatter | None = None
 
     def prepare(self) -> None:
         """Load structlog; called in a thread a while after the start."""
         if self._inner is None:
-            self._inner = _processor_formatter(self._as_json)
+            self._inner = _processor_formatter(self, self._as_json)
 
     def format(self, record: logging.LogRecord) -> str:
         if self._as_json:
@@ -69,16 +72,20 @@ class LineFormatter(logging.Formatter):
             return printable_json(line) if self._as_json else line
         error = self.formatException(record.exc_info) if record.exc_info else None
         level, name, text = record.levelname, record.name, str(record.getMessage())
-        return _line(record.created, level, name, text, error)
+        return _line(record.created, level, self.source(name), text, error)
+
+    def source(self, name: str) -> str:
+        """The logger of a line, and the worker in front of it."""
+        return name if self.worker is None else f"[worker {self.worker}] {name}"
 
 
-def _processor_formatter(as_json: bool) -> ProcessorFormatter:
+def _processor_formatter(lines: LineFormatter, as_json: bool) -> ProcessorFormatter:
     _import_structlog()
     from structlog import processors, stdlib
 
-    form: list[Processor] = [_as_text]
+    form: list[Processor] = [partial(_as_text, lines)]
     if as_json:
-        form = [_fields_in_order, processors.JSONRenderer(ensure_ascii=False)]
+        form = [partial(_fields_in_order, lines), processors.JSONRenderer(ensure_ascii=False)]
     return stdlib.ProcessorFormatter(
         foreign_pre_chain=[
             stdlib.add_logger_name,
@@ -114,11 +121,11 @@ def _add_time(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
     return event
 
 
-def _as_text(_: WrappedLogger, __: str, event: EventDict) -> str:
+def _as_text(lines: LineFormatter, _: WrappedLogger, __: str, event: EventDict) -> str:
     return _line(
         event["created"],
         event["level"].upper(),
-        event["logger"],
+        lines.source(event["logger"]),
         str(event["event"]),
         event.get("exception"),
     )
@@ -134,7 +141,9 @@ def _line(created: float, level: str, logger: str, text: str, error: str | None)
     return "\n  ".join((line, *printable_lines(error).splitlines()))
 
 
-def _fields_in_order(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+def _fields_in_order(
+    lines: LineFormatter, _: WrappedLogger, __: str, event: EventDict
+) -> EventDict:
     """{"time", "level", "logger", "event"}, what it is about, and after a failure "error"."""
     from datetime import UTC, datetime
 
@@ -145,6 +154,8 @@ def _fields_in_order(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
         "logger": event.pop("logger"),
         "event": event.pop("event"),
     }
+    if lines.worker is not None:
+        line["worker"] = lines.worker
     error = event.pop("exception", None)
     line.update(event)
     if error is not None:

@@ -103,7 +103,6 @@ async def open_http(config: BrokerConfig, state: BrokerState) -> tuple[HttpEndpo
     from ottla.broker.observability.http_endpoint import HttpEndpoint
     from ottla.broker.observability.metrics_sources import add_state
 
-    host, port = parse_address(address)
     registry = MetricsRegistry()
     add_state(registry, state)
     endpoint = HttpEndpoint(
@@ -112,14 +111,28 @@ async def open_http(config: BrokerConfig, state: BrokerState) -> tuple[HttpEndpo
         warnings=state.warnings,
         status=state.document,
         first_metrics=registry,
-        hosts=(
-            *config.ottla_metrics_hosts,
-            *config.ottla_console_hosts,
-            *(each.host for each in config.advertised_endpoints()),
-        ),
+        hosts=host_names(config),
     )
+    if config.worker is not None:
+        await endpoint.start_unix(config.worker.http_socket(config.worker.number))
+        return endpoint, 0
+    return endpoint, await listen_http(endpoint, address)
+
+
+def host_names(config: BrokerConfig) -> tuple[str, ...]:
+    """The names of this machine that requests to the HTTP port may have."""
+    return (
+        *config.ottla_metrics_hosts,
+        *config.ottla_console_hosts,
+        *(each.host for each in config.advertised_endpoints()),
+    )
+
+
+async def listen_http(endpoint: HttpEndpoint, address: str) -> int:
+    """Open the port of ottla.metrics.address; returns it. Raises PortInUse or ConfigError."""
+    host, port = parse_address(address)
     try:
-        return endpoint, await endpoint.start(host, port)
+        return await endpoint.start(host, port)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise PortInUse(

@@ -395,7 +395,11 @@ class Broker:
         )
         listeners = wildcard_listeners(config)
         self.endpoints = Endpoints(
-            self.broker_id, self.metadata, listeners, container_of(listeners)
+            self.broker_id,
+            self.metadata,
+            listeners,
+            container_of(listeners),
+            is_worker=config.worker is not None,
         )
         self.config_describer = ConfigDescriber(
             self.broker_id,

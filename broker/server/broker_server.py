@@ -81,6 +81,8 @@ class BrokerServer:
         self.ports: dict[str, int] = {}
         #: The port of metrics and console, 0 when they are not served.
         self.metrics_port = 0
+        #: Whether a stop moves leaderships to other brokers first.
+        self.hands_over = not config.alone
         self._watches_stalls = watches_stalls
         self._new_users = new_users
         self._on_all_disks_failed = on_all_disks_failed
@@ -100,6 +102,11 @@ class BrokerServer:
         """The parts of a broker that has been started."""
         assert self._parts is not None, "the broker was not started"
         return self._parts
+
+    @property
+    def state(self) -> BrokerState | None:
+        """The state that health checks read; None before the start."""
+        return self._state
 
     async def start(self) -> dict[str, int]:
         """Starts everything; returns the port of each listener when clients are served.
@@ -133,6 +140,7 @@ class BrokerServer:
         )
         state = self._state = BrokerState(logs.directories.all)
         state.missing_directories = lambda: logs.known_directories.missing
+        state.worker = config.worker
         self._state_log = StateLog(state)
         self._state_log.start()
         check_distinct_directories(config, logs)
@@ -185,8 +193,7 @@ class BrokerServer:
         parts.mover.resume()
         if self._watches_stalls:
             parts.stalls.start()
-        if self._http is not None:
-            serve_parts(self._http, parts, state, events)
+        serve_parts(self._http, parts, state, events)
         self._started = True
         state.phase = Phase.RUNNING
 
@@ -227,7 +234,7 @@ class BrokerServer:
             if crash:
                 parts.network_server.close()
             else:
-                if not self.config.embedded and self.config.controlled_shutdown_enable:
+                if self.hands_over and self.config.controlled_shutdown_enable:
                     await self._hand_over(parts)
                 parts.network_server.stop_accepting()
                 parts.coordinators.shutdown()
@@ -290,7 +297,7 @@ class BrokerServer:
     async def _unregister(self, parts: Broker) -> None:
         """Before the logs are closed, which may take seconds: leaders wait with acks=all for a
         replica that has caught up, as long as its broker is registered."""
-        if self.config.embedded:
+        if self.config.alone:
             return
         try:
             async with asyncio.timeout(_UNREGISTER_MS / 1000):

@@ -72,12 +72,16 @@ def _traffic(parts: Broker) -> Traffic:
 
 
 def serve_parts(
-    endpoint: HttpEndpoint, parts: Broker, state: BrokerState, events: EventLog | None
+    endpoint: HttpEndpoint | None, parts: Broker, state: BrokerState, events: EventLog | None
 ) -> None:
-    """Metrics from now on, and with `events` the console, too."""
-    registry = build_registry(_measured(parts, state))
+    """Metrics from now on, and with `events` the console, too. A worker tells its state by Kafka's
+    protocol even without an HTTP port, for `ottla workers`."""
     texts = parts.config_describer.broker_texts
-    texts[BROKER_STATE] = lambda: json.dumps(state.document())
+    if endpoint is not None or parts.config.worker is not None:
+        texts[BROKER_STATE] = lambda: json.dumps(state.document())
+    if endpoint is None:
+        return
+    registry = build_registry(_measured(parts, state))
     if events is not None:
         texts[BROKER_EVENTS] = events.as_json
     remote_logs = parts.remote_logs

@@ -167,6 +167,9 @@ class OpenListeners:
             new_session=new_session,
             first_frame_max_bytes=max_receive_size(self._config, name),
         )
+        worker = self._config.worker
+        if worker is not None and name in worker.bootstrap:
+            server.add_bootstrap_port(name, host, worker.bootstrap[name])
         if tls is not None:
             self._tls.listeners().on_renewed(name, partial(server.renew_tls, name))
 

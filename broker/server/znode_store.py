@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.cluster.identity import EMBEDDED_STORE_FILE
 from ottla.controller.registration import InconsistentClusterId
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from ottla.controller.tree.tree_file import WriteProblem
 
 logger = logging.getLogger("ottla.broker")
+
+# kazoo resolves a host and port before it connects; the handler connects to the socket instead.
+SUPERVISOR_HOST = "127.0.0.1:2181"
 
 
 async def connect_store(store: ZnodeStore) -> None:
@@ -36,8 +39,8 @@ async def make_root(store: ZnodeStore) -> None:
         await make()
 
 
-def _embedded_path(directories: Sequence[str]) -> str:
-    """The file of the tree: in the directory that has one already, else in the first directory.
+def embedded_path(directories: Sequence[str]) -> str:
+    """The file of the embedded tree: in the directory that has one already, else in the first.
 
     The order of `log.dirs` may have changed, or a new directory may be the first one. Raises
     InconsistentClusterId when there is data of a cluster and no tree: its disk may be missing.
@@ -74,13 +77,43 @@ def _check_no_data(directories: Sequence[str]) -> None:
 
 def open_store(config: BrokerConfig) -> ZnodeStore:
     """The znode tree, not connected yet. Raises ConfigError."""
+    if config.worker is not None and config.embedded:
+        return _supervisors_store(config, config.worker.tree_socket)
     if config.embedded:
         from ottla.controller.tree.embedded_store import EmbeddedStore
 
-        return EmbeddedStore(_embedded_path(config.log_directories()))
+        return EmbeddedStore(embedded_path(config.log_directories()))
     from ottla.broker.security.zookeeper_login import zookeeper_store
 
     return zookeeper_store(config)
+
+
+def _supervisors_store(config: BrokerConfig, path: str) -> ZnodeStore:
+    """The tree that the supervisor of this worker serves by ZooKeeper's protocol on a Unix
+    socket: only processes of its user reach that."""
+    import socket
+
+    from kazoo.handlers.threading import SequentialThreadingHandler
+
+    from ottla.controller.tree.zookeeper_store import ZooKeeperStore
+
+    class UnixHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
+        def create_connection(self, *_: Any, timeout: float, **__: Any) -> socket.socket:
+            opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                opened.settimeout(timeout)
+                opened.connect(path)
+            except BaseException:
+                opened.close()
+                raise
+            return opened
+
+    return ZooKeeperStore(
+        SUPERVISOR_HOST,
+        session_timeout_ms=config.zookeeper_session_timeout_ms,
+        connection_timeout_ms=config.zookeeper_timeout_ms(),
+        handler=UnixHandler,
+    )
 
 
 def write_problem(store: ZnodeStore) -> WriteProblem | None:

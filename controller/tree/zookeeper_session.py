@@ -86,7 +86,7 @@ def split_connect(connect: str) -> tuple[str, str]:
 class ZooKeeperSession:
     """`connect` is zookeeper.connect: hosts and an optional chroot. `credentials` are (scheme,
     text) pairs such as ("digest", "user:password"); `sasl` are kazoo's SASL options; `tls`
-    returns a handler of kazoo that connects with TLS."""
+    returns a handler of kazoo that connects with TLS, `handler` one that connects otherwise."""
 
     def __init__(
         self,
@@ -98,6 +98,7 @@ class ZooKeeperSession:
         credentials: Sequence[tuple[str, str]] = (),
         sasl: Mapping[str, Any] | None = None,
         tls: Callable[[], Any] | None = None,
+        handler: Callable[[], Any] | None = None,
     ) -> None:
         self.hosts, self.chroot = split_connect(connect)
         self._session_timeout_ms = session_timeout_ms
@@ -107,6 +108,7 @@ class ZooKeeperSession:
         self._credentials = list(credentials)
         self._sasl = dict(sasl) if sasl is not None else None
         self._tls = tls
+        self._handler = handler
         self._client: KazooClient | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._session_id = 0
@@ -135,6 +137,8 @@ class ZooKeeperSession:
         options: dict[str, Any] = {}
         if self._tls is not None:
             options = {"use_ssl": True, "handler": self._tls()}
+        elif self._handler is not None:
+            options = {"handler": self._handler()}
         if self._sasl is not None:
             options["sasl_options"] = self._sasl
         return KazooClient(

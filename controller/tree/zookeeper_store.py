@@ -57,6 +57,7 @@ class ZooKeeperStore:
         credentials: Sequence[tuple[str, str]] = (),
         sasl: Mapping[str, Any] | None = None,
         tls: Callable[[], Any] | None = None,
+        handler: Callable[[], Any] | None = None,
         set_acl: bool = False,
     ) -> None:
         self.session = ZooKeeperSession(
@@ -67,6 +68,7 @@ class ZooKeeperStore:
             credentials=credentials,
             sasl=sasl,
             tls=tls,
+            handler=handler,
         )
         self._set_acl = set_acl
         self._multi_read: bool | None = None  # unknown before the first response

@@ -45,6 +45,7 @@ class Connection(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self.address = "?"
         self.peer = "?"
+        self.process = 0
         self.requests = 0
         self.is_closing = False
 
@@ -52,8 +53,12 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
-        peer = transport.get_extra_info("peername") or ("?", 0)
-        self.address, self.peer = str(peer[0]), f"{peer[0]}:{peer[1]}"
+        if self._server.process_of is not None:
+            self.process = self._server.process_of(self.transport)
+            self.address, self.peer = "127.0.0.1", f"process {self.process}"
+        else:
+            peer = transport.get_extra_info("peername") or ("?", 0)
+            self.address, self.peer = str(peer[0]), f"{peer[0]}:{peer[1]}"
         self._server.connection_opened(self)
 
     def connection_lost(self, error: Exception | None) -> None:

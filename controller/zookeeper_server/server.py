@@ -7,6 +7,8 @@ znode file. Without a path the tree is in memory, and all of it is gone when the
 import asyncio
 import logging
 import time
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from ottla.controller.tree.embedded_tree import EmbeddedTree, Node
 from ottla.controller.tree.store import parent_of
@@ -41,8 +43,11 @@ class ZooKeeperServer:
         tick_time_ms: int = DEFAULT_TICK_TIME_MS,
         synchronous: str = "FULL",
         max_connections: int = MAX_CONNECTIONS,
+        process_of: Callable[[asyncio.Transport], int] | None = None,
     ) -> None:
+        """`process_of` returns the id of the process at the other end of a Unix socket."""
         self.path = path
+        self.process_of = process_of
         self.tick_time_ms = tick_time_ms
         self.max_connections = max_connections
         self.watches: WatchTable[Client] = WatchTable(_deliver)
@@ -66,6 +71,7 @@ class ZooKeeperServer:
         self._outbox = Outbox(None, self._failed)
         self._listener: asyncio.Server | None = None
         self._expiry: asyncio.TimerHandle | None = None
+        self._expiry_due = 0.0
 
     @property
     def last_zxid(self) -> int:
@@ -76,16 +82,29 @@ class ZooKeeperServer:
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
         """Load the file and listen; `port` is then the port that was bound."""
         loop = asyncio.get_running_loop()
-        self.failure = loop.create_future()
-        if self.path is not None:
-            self._load(self.path)
-        self._create_system_paths()
+        await self._start(loop.create_server(lambda: Connection(self), host, port))
+        assert self._listener is not None
+        self.port = self._listener.sockets[0].getsockname()[1]
+
+    async def start_unix(self, path: str) -> None:
+        """Load the file and listen on a Unix socket, which replaces one that is there."""
+        loop = asyncio.get_running_loop()
+        await self._start(loop.create_unix_server(lambda: Connection(self), path))
+
+    async def _start(self, listening: Coroutine[Any, Any, asyncio.Server]) -> None:
+        self.failure = asyncio.get_running_loop().create_future()
         try:
-            self._listener = await loop.create_server(lambda: Connection(self), host, port)
+            if self.path is not None:
+                self._load(self.path)
+            self._create_system_paths()
+        except BaseException:
+            listening.close()
+            raise
+        try:
+            self._listener = await listening
         except OSError:
             self._close_file()
             raise
-        self.port = self._listener.sockets[0].getsockname()[1]
         self._schedule_expiry()
 
     def _load(self, path: str) -> None:
@@ -173,7 +192,7 @@ class ZooKeeperServer:
         self.tree.open_session(session.session_id)
         if self._commits is not None:
             self._commits.session_opened(session.stored)
-        session.connection = connection
+        session.connection, session.process = connection, connection.process
         _LOGGER.info(
             "Established session 0x%x with negotiated timeout %d for client %s",
             session.session_id,
@@ -192,7 +211,7 @@ class ZooKeeperServer:
         earlier = session.connection
         if isinstance(earlier, Connection):  # the client has given that connection up
             earlier.close()
-        session.connection = connection
+        session.connection, session.process = connection, connection.process
         return session
 
     def touch(self, session: Session) -> None:
@@ -206,11 +225,31 @@ class ZooKeeperServer:
         if self._commits is not None:
             self._commits.session_ended(session.session_id)
 
+    def end_sessions(self, process: int | None = None) -> int:
+        """End the sessions of a process that has died, or all, before their timeouts. Returns how
+        many there were."""
+        ended = [
+            session
+            for session in self.sessions.by_id.values()
+            if process is None or session.process == process
+        ]
+        for session in ended:
+            self.end_session(session)
+            if isinstance(session.connection, Connection):
+                session.connection.close()
+        self.flush()
+        return len(ended)
+
     def _schedule_expiry(self) -> None:
         delay = self.tick_time_ms / 1000 / EXPIRY_CHECKS_PER_TICK
+        self._expiry_due = time.monotonic() + delay
         self._expiry = asyncio.get_running_loop().call_later(delay, self._expire)
 
     def _expire(self) -> None:
+        late = time.monotonic() - self._expiry_due
+        if late > self.tick_time_ms / 1000:
+            # This process stood still, and so could not receive what its clients sent.
+            self.sessions.extend(late)
         for session in self.sessions.expired():
             _LOGGER.info(
                 "Expiring session 0x%x, timeout of %d ms exceeded",

@@ -23,14 +23,16 @@ PASSWORD_BYTES = 16
 
 
 class Session:
-    """`connection` is who may use it now, any object; None while the client is away."""
+    """`connection` is who may use it now, any object; None while the client is away. `process` is
+    the id of the process that used it last, 0 if that is not known."""
 
-    __slots__ = ("connection", "deadline", "identities", "stored")
+    __slots__ = ("connection", "deadline", "identities", "process", "stored")
 
     def __init__(self, stored: StoredSession, deadline: float) -> None:
         self.stored = stored
         self.deadline = deadline
         self.connection: object | None = None
+        self.process = 0
         self.identities: list[Identity] = []
 
     @property
@@ -73,6 +75,11 @@ class Sessions:
 
     def touch(self, session: Session) -> None:
         session.deadline = self._now() + session.stored.timeout_ms / 1000
+
+    def extend(self, seconds: float) -> None:
+        """Give all sessions more time."""
+        for session in self.by_id.values():
+            session.deadline += seconds
 
     def expired(self) -> list[Session]:
         now = self._now()

@@ -144,6 +144,24 @@ def external_case(manifests: Manifests) -> None:
     expect('2) external="node.example:31092" ;;' in script, "broker 2 advertises another address")
 
 
+def workers_case(manifests: Manifests) -> None:
+    settings = properties(manifests)
+    expect(settings["ottla.workers"] == "3", "three workers were wanted")
+    ports = "CLIENT:9102,BROKER:9103,CLIENT:9112,BROKER:9113"
+    expect(settings["ottla.workers.ports"] == ports, settings["ottla.workers.ports"])
+    expect(settings["ottla.workers.bootstrap.ports"] == "CLIENT:9192", "clients need one port")
+    port = manifests["Service", "demo"]["spec"]["ports"][0]
+    expect(port == {"name": "client", "port": 9092, "targetPort": "bootstrap"}, f"{port}")
+    template = manifests["StatefulSet", "demo"]["spec"]["template"]["spec"]
+    names = [each["name"] for each in template["containers"][0]["ports"]]
+    expect({"client-2", "broker-2", "bootstrap"} <= set(names), f"ports of the pod: {names}")
+    script = manifests["ConfigMap", "demo"]["data"]["start.sh"]
+    begin = script.index('ids=""')
+    loop = script[begin : script.index("echo", begin)]
+    done = run("sh", text=f"set -eu\nid=2\n{loop}\necho ${{ids#,}}\n")
+    expect(done.stdout.strip() == "102,202", f"broker ids of pod 2: {done.stdout}{done.stderr}")
+
+
 CASES: dict[str, tuple[tuple[str, ...], Callable[[Manifests], None]]] = {
     "default": ((), default_case),
     "one broker": (("replicas=1", "zookeeper.enabled=false"), alone_case),
@@ -154,6 +172,7 @@ CASES: dict[str, tuple[tuple[str, ...], Callable[[Manifests], None]]] = {
         ),
         secured_case,
     ),
+    "workers": (("workers=3",), workers_case),
     "outside clients": (
         ("external.enabled=true", "external.hosts={node.example}"),
         external_case,
@@ -183,6 +202,11 @@ REFUSED = {
     ("client.protocol=TLS",): "client.protocol",
     ("zookeeper.replicas=2",): "zookeeper.replicas",
     ("replicas=0",): "replicas",
+    (
+        "workers=2",
+        "external.enabled=true",
+        "external.hosts={a}",
+    ): "external.enabled needs workers=1",
 }
 
 

@@ -35,6 +35,7 @@ SETTINGS = "settings of the topic"
 #: Holds no record and is rebuilt from the records.
 DERIVED = "derived from records"
 #: Was never, or is no longer, a part of a log: a part of a file, a copy that failed.
+SOCKETS = "a directory that this process made for the sockets between its processes"
 UNUSED = "not in service"
 #: State of a coordinator, which has it in later records.
 INTERNAL = "internal topic"
@@ -365,6 +366,7 @@ REMOVALS = (
 
 # site: (calls, why)
 OTHERS = {
+    "broker/workers/preparation.py:Prepared.clean_up": ("rmtree", SOCKETS),
     "controller/tree/tree_file.py:_system_error": ("unlink", UNUSED),
     "controller/tree/tree_file.py:TreeFile._keep_others": ("unlink", NOT_ON_DISK),
     "controller/tree/tree_file.py:TreeFile._replace": ("os.replace unlink unlink", NOT_ON_DISK),

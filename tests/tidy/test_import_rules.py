@@ -74,6 +74,7 @@ BROKER_ROOMS = (
     "handlers",
     "observability",
     "server",
+    "workers",
     "testing",
     "__main__",
 )

@@ -98,6 +98,7 @@ class ClusterViews:
             broker = snapshot.brokers.get(broker_id)
             endpoints = {} if broker is None else broker.endpoints
             disks = history.disks.get(broker_id)
+            worker = history.worker(broker_id)
             rows.append(
                 {
                     "id": broker_id,
@@ -106,6 +107,8 @@ class ClusterViews:
                     "problem": "" if disks is None else disks.problem,
                     "faults": [] if broker is None else history.faults(broker_id),
                     "rack": None if broker is None else broker.rack,
+                    "machine": None if worker is None else worker[0],
+                    "worker": None if worker is None else worker[1],
                     "listeners": [
                         f"{name}://{each.host}:{each.port}" for name, each in endpoints.items()
                     ],
@@ -117,4 +120,5 @@ class ClusterViews:
                     "offline_directories": [] if disks is None else disks.offline,
                 }
             )
-        return rows
+        # The workers of a machine together, behind brokers that have a machine for themselves.
+        return sorted(rows, key=lambda row: (row["machine"] or "", row["worker"] or 0))

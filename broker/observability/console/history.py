@@ -325,6 +325,12 @@ class History:
             return own
         return list(self.states.get(broker_id, {}).get("faults", ()))
 
+    def worker(self, broker_id: int) -> tuple[str, int] | None:
+        """Machine and number of a broker that is one of several workers."""
+        own = broker_id == self._client.broker_id
+        state = self._parts.state() if own else self.states.get(broker_id, {})
+        return (str(state["machine"]), int(state["worker"])) if "worker" in state else None
+
     def lag_points(self, group_id: str) -> list[tuple[int, int]]:
         """(time in ms, records) of one group, oldest first."""
         return list(self._group_lags.get(group_id, ()))

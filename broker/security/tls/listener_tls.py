@@ -133,7 +133,7 @@ class _Watched:
         As Kafka's SslEngineValidator. A broker without a cluster connects to no other. Kafka also
         checks against stores that have expired, and so keeps them until a restart.
         """
-        if self._config.embedded or old.client is None or new.client is None:
+        if self._config.alone or old.client is None or new.client is None:
             return
         if old is new or not _is_usable(old.server, old.client):
             check_handshake(new.server.context, new.client.context)

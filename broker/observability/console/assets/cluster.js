@@ -64,6 +64,7 @@ export async function cluster(context) {
       ['broker', (row) => [link(['settings'], row.id, { broker: row.id }), ' ', row.id === found.controller_id ? badge('controller') : null, row.id === found.broker_id ? badge('this page') : null]],
       ['state', (row) => (row.responds ? tone('good', 'responds') : row.alive ? el('span', { class: 'warn', title: row.problem }, 'did not respond') : tone('bad', 'away'))],
       ['listeners', (row) => row.listeners.join(' ') || '–', 'long'], ['rack', (row) => row.rack ?? '–'],
+      ...(found.brokers.some((row) => row.machine !== null) ? [['worker', (row) => (row.machine === null ? '–' : `${row.worker} of ${row.machine}`)]] : []),
       ['leads', (row) => number(row.leaders), 'number'], ['replicas', (row) => number(row.replicas), 'number'],
       ['not in sync', (row) => (row.not_in_sync ? tone('warn', number(row.not_in_sync)) : '0'), 'number'],
       ['disks', disk],

@@ -49,6 +49,12 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if and (gt (int .Values.replicas) 1) (not (include "ottla.zookeeper" .)) -}}
 {{- fail "replicas > 1 needs zookeeper.enabled=true or zookeeper.connect" -}}
 {{- end -}}
+{{- if and (gt (int .Values.workers) 1) .Values.external.enabled -}}
+{{- fail "external.enabled needs workers=1: each worker would need a Service of its own" -}}
+{{- end -}}
+{{- if and (gt (int .Values.workers) 1) (gt (int .Values.replicas) 100) -}}
+{{- fail "workers > 1 needs at most 100 replicas: worker 1 of pod 0 has the broker id 100" -}}
+{{- end -}}
 {{- if and (include "ottla.usesTls" .) (not .Values.tls.secretName) -}}
 {{- fail "a listener with SSL or SASL_SSL needs tls.secretName" -}}
 {{- end -}}

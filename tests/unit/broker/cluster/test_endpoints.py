@@ -39,6 +39,17 @@ def test_a_wildcard_listener_shows_the_address_that_the_client_used() -> None:
     assert other.host == "host", "what the others use is their business"
 
 
+def test_a_wildcard_listener_of_workers_shows_it_for_all_of_its_machine() -> None:
+    """They are registered with one rack and one host name, which the client may not resolve."""
+    metadata = known_cluster()
+    snapshot = metadata.snapshot
+    snapshot.brokers[2] = snapshot.brokers[2]._replace(rack="elsewhere")
+    wildcard = frozenset({"PLAINTEXT"})
+    endpoints = Endpoints(BROKER, metadata, wildcard, is_worker=True)
+    hosts = {node.node_id: (node.host, node.port) for node in endpoints.nodes(context())}
+    assert hosts == {BROKER: ("10.1.2.3", 9091), 2: ("host", 9092), 3: ("10.1.2.3", 9093)}
+
+
 def test_who_is_not_there() -> None:
     endpoints = Endpoints(BROKER, known_cluster(), frozenset())
     assert endpoints.node(context(), 9) is None

@@ -8,7 +8,7 @@ import ottla.broker.net.server as server_module
 from ottla.broker.net.connection import Connection
 from ottla.broker.net.descriptors import LEAST_RESERVED, DescriptorReserve
 from ottla.broker.net.large_frames import LargeFrames
-from ottla.broker.net.listener import ListenError
+from ottla.broker.net.listener import ListenError, PortInUse, SocketSettings, bind, reserve
 from ottla.broker.quotas.connection_quotas import ConnectionLimits, ListenerLimits
 from ottla.broker.requests.request_channel import DEFERRED, RequestContext
 from ottla.protocol.headers import encode_request
@@ -31,6 +31,37 @@ async def test_several_listeners_serve_side_by_side() -> None:
             assert await client.ask(metadata_request()) == MetadataResponse()
         names = sorted(connection.listener_name for connection in network.server.connections)
         assert names == ["EXTERNAL", "INTERNAL", "PLAINTEXT"]
+
+
+async def test_a_port_that_processes_share_belongs_to_its_listener() -> None:
+    """`held` keeps the port, as the supervisor of workers does, and gets no connection."""
+    held = reserve("x", "127.0.0.1", 0)
+    port = held.getsockname()[1]
+    try:
+        with pytest.raises(PortInUse):
+            reserve("x", "127.0.0.1", port)
+        with pytest.raises(PortInUse):
+            bind("x", "127.0.0.1", port, SocketSettings())
+        async with running_network() as network, running_network() as other:
+            for each in (network, other):
+                each.server.add_bootstrap_port("PLAINTEXT", "127.0.0.1", port)
+            assert list(network.server.listeners) == ["PLAINTEXT"]
+            network.port = port
+            clients = [await network.connect() for _ in range(40)]
+            for client in clients:
+                assert await client.ask(metadata_request()) == MetadataResponse()
+            served = [len(each.server.connections) for each in (network, other)]
+            assert sum(served) == 40
+            assert min(served) > 0
+            limits = network.server.listeners["PLAINTEXT"].limits
+            assert limits.open == served[0]
+            network.server.remove_listener("PLAINTEXT")
+            await asyncio.sleep(server_module.REMOVAL_MS / 1000 + 0.2)
+            assert network.server.connections == []
+    finally:
+        held.close()
+    # The ends of those connections, which this side has closed first, do not keep the port.
+    reserve("x", "127.0.0.1", port).close()
 
 
 async def test_tls_without_keys_is_refused() -> None:

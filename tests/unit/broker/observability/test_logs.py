@@ -66,6 +66,18 @@ def test_json_has_what_the_line_is_about() -> None:
 
 @pytest.mark.parametrize("as_json", [True, False])
 @pytest.mark.parametrize("prepared", [True, False])
+def test_a_line_names_its_worker(as_json: bool, prepared: bool) -> None:
+    lines = formatter(as_json, prepared)
+    lines.worker = 2
+    line = lines.format(record("words"))
+    if as_json:
+        assert json.loads(line)["worker"] == 2
+    else:
+        assert line.endswith("WARNING [worker 2] ottla.net  words")
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+@pytest.mark.parametrize("prepared", [True, False])
 def test_a_failure_brings_its_traceback(as_json: bool, prepared: bool) -> None:
     line = formatter(as_json, prepared).format(record("it failed", exc_info=failure()))
     error = json.loads(line)["error"] if as_json else line.partition("\n  ")[2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import struct
+import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -59,8 +60,12 @@ class WireClient:
         password: bytes = bytes(16),
         last_zxid: int = 0,
         timeout_ms: int = 10_000,
+        path: str = "",
     ) -> WireClient:
-        client = cls(*await asyncio.open_connection("127.0.0.1", server.port))
+        if path:
+            client = cls(*await asyncio.open_unix_connection(path))
+        else:
+            client = cls(*await asyncio.open_connection("127.0.0.1", server.port))
         OPENED.append(client.writer)
         body = jute.int32(0) + jute.int64(last_zxid) + jute.int32(timeout_ms)
         client.write(body + jute.int64(session_id) + jute.buffer(password) + b"\0")
@@ -253,6 +258,36 @@ async def test_an_expired_session_is_refused_and_its_ephemerals_go(
     )
     assert (again.session_id, again.timeout_ms) == (0, 0)
     assert await again.frame() is None
+
+
+async def test_a_stall_of_the_server_expires_no_session(server: ZooKeeperServer) -> None:
+    """It could not receive what its clients sent meanwhile."""
+    client = await WireClient.connected(server, timeout_ms=200)
+    assert await client.create("/e", flags=1) == Code.OK
+    time.sleep(1.0)  # noqa: ASYNC251 (the server stands still)
+    await asyncio.sleep(0.05)  # its timers run before the clients do
+    assert await client.exists("/e") == Code.OK
+
+
+async def test_sessions_of_a_process_that_died_are_ended_at_once(tmp_path: Path) -> None:
+    """On a Unix socket the process at the other end is known."""
+    processes = iter((7, 8, 8))
+    server = ZooKeeperServer(process_of=lambda _: next(processes))
+    path = str(tmp_path / "tree")
+    await server.start_unix(path)
+    try:
+        watcher, first, second = [await WireClient.connected(server, path=path) for _ in range(3)]
+        assert await first.create("/e", flags=1) == Code.OK
+        assert await watcher.exists("/e", watch=True) == Code.OK
+        assert server.end_sessions(9) == 0
+        assert server.end_sessions(8) == 2
+        assert await watcher.event() == (EventType.NODE_DELETED, "/e")
+        assert await first.frame() is None
+        assert await second.frame() is None
+        assert await watcher.exists("/e") == Code.NO_NODE
+        assert server.end_sessions() == 1
+    finally:
+        await server.stop()
 
 
 async def test_a_session_moves_to_its_newest_connection(server: ZooKeeperServer) -> None:
