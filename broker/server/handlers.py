@@ -11,7 +11,8 @@ from ottla.broker.coordination.znodes import ZnodeConsumerOffsets
 from ottla.broker.handlers.admin.alter_configs import ConfigAlterer
 from ottla.broker.handlers.admin.client_quotas import QuotaAdminHandlers
 from ottla.broker.handlers.admin.client_telemetry import ClientMetricsHandlers
-from ottla.broker.handlers.admin.describe_configs import GROUP_SHARES
+from ottla.broker.handlers.admin.config_resources import ConfigResourcesHandler
+from ottla.broker.handlers.admin.describe_configs import GROUP_SHARES, has_group_settings
 from ottla.broker.handlers.admin.log_dirs import LogDirsHandlers
 from ottla.broker.handlers.admin.topics import TopicAdminHandlers
 from ottla.broker.handlers.cluster import envelope
@@ -170,6 +171,8 @@ def build_handlers(broker: Broker) -> list[object]:
     ]
     if broker.client_metrics is not None:
         handlers.append(ClientMetricsHandlers(*broker.client_metrics, broker.workers))
+    if broker.client_metrics is not None or has_group_settings(config):
+        handlers.append(ConfigResourcesHandler(metadata, dynamic_config))
     if coordinators.share is None or groups.shares is None:
         return handlers
     # Imported late: most brokers serve no share groups.
