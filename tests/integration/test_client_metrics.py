@@ -56,7 +56,7 @@ def test_without_a_port_that_shows_them_clients_are_not_asked() -> None:
     with Broker() as broker:
         with BlockingClient(broker.bootstrap) as client:
             versions = client.api_versions()
-        assert not {71, 72, 74} & set(versions)
+        assert not {71, 72} & set(versions)
         assert 75 in versions
         response = CommandLine(broker.bootstrap)("configs", "set", "metrics", "all", "metrics=*")
         assert response.code == 1
