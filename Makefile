@@ -30,6 +30,12 @@ test-fast: $(STAMP) ## unit, property and tidy tests, without Java
 compat: $(STAMP) ## pinned real clients; writes docs/compatibility.md (ARGUMENTS=--both: on Apache Kafka 3.9.1, too)
 	@$(RUN) -m tests.compat.suites.run $(ARGUMENTS)
 
+compat-tools: $(STAMP) ## every subcommand of Kafka's tools beside Apache Kafka 3.9.1; writes docs/tools.md (minutes; Java, Maven)
+	@$(RUN) -m tests.compat.tools_table
+
+compat-leaving: $(STAMP) ## from Ottla over Kafka 3.9.1 and KRaft to Kafka 4.3.1 (minutes; Java, Maven)
+	@$(RUN) -m tests.compat.leaving
+
 test-console: $(STAMP) ## the web console in headless Chromium, where there is one
 	@$(RUN) -m tests.console.check $(ARGUMENTS)
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+import typer
 
 from ottla.cli.app import family
-from ottla.cli.output import Cell, Failure, print_json, print_rows, say
+from ottla.cli.leaving import NOTE, OK, PROBLEM, Finding, find_obstacles
+from ottla.cli.output import Failure, print_json, print_rows, say, usage
 from ottla.cli.session import Session, check, connected, explain
 from ottla.protocol.client.operations import Controller, Node
 from ottla.protocol.messages.describe_configs import (
@@ -30,7 +33,7 @@ from ottla.protocol.registry import API, ApiKey
 
 app = family("Check whether an Ottla broker can join a Kafka cluster.")
 
-OK, NOTE, PROBLEM = "ok", "note", "PROBLEM"
+KAFKA_4 = "kafka-4"
 
 _TOPIC, _BROKER = 2, 4
 _FROM_FILE = 4
@@ -80,18 +83,6 @@ _DEFAULT_METADATA_MANAGER = (
 )
 
 
-class Finding(NamedTuple):
-    """The result of one check."""
-
-    result: str
-    what: str
-    finding: str
-
-    def as_row(self) -> dict[str, Cell]:
-        """For tables and JSON."""
-        return {"result": self.result, "what": self.what, "finding": self.finding}
-
-
 class BrokerFacts(NamedTuple):
     """The versions and settings of one broker."""
 
@@ -104,16 +95,28 @@ class BrokerFacts(NamedTuple):
 
 @app.command()
 @connected
-def migrate(session: Session) -> None:
+def migrate(
+    session: Session,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="kafka-4", help="Check the way out instead, to Kafka 4."),
+    ] = None,
+) -> None:
     """Check whether an Ottla broker can join this cluster. Exit code 1 if it cannot.
+
+    With --to kafka-4, check what stands in the way from this cluster to Kafka 4.
 
     \b
     Examples:
       ottla migrate -b kafka-1:9092
       ottla migrate -b kafka-1:9092 --json
+      ottla migrate -b ottla-1:9092 --to kafka-4
     """
     metadata = session.client.metadata()
     brokers = [_facts(session, row.node_id) for row in metadata.brokers]
+    if to is not None:
+        _leave(session, to, metadata, brokers)
+        return
     findings = [*check_brokers(brokers), *check_topics(metadata)]
     findings += _check_tiered(session, [topic.name or "" for topic in metadata.topics])
     findings += _check_moves(session)
@@ -140,6 +143,27 @@ def migrate(session: Session) -> None:
     bad = sum(each.result == PROBLEM for each in findings)
     if bad:
         raise Failure(f"{bad} of {len(findings)} checks found a problem.")
+
+
+def _leave(
+    session: Session, to: str, metadata: MetadataResponse, brokers: list[BrokerFacts]
+) -> None:
+    if to != KAFKA_4:
+        raise usage(f"--to {to}: the only way that is checked is {KAFKA_4}")
+    found = check_topics(metadata) + _check_moves(session)
+    found += find_obstacles(
+        session,
+        [topic.name or "" for topic in metadata.topics],
+        {broker.broker_id: broker.settings for broker in brokers},
+        {broker.broker_id: broker.given for broker in brokers},
+    )
+    bad = sum(each.result == PROBLEM for each in found)
+    if session.json:
+        print_json({"ok": not bad, "checks": [each.as_row() for each in found]})
+    else:
+        print_rows((each.as_row() for each in found), ["result", "what", "finding"])
+    if bad:
+        raise Failure(f"{bad} of {len(found)} checks found a problem.")
 
 
 def _facts(session: Session, broker_id: int) -> BrokerFacts:

@@ -50,6 +50,14 @@ _DEVIATIONS = {
         "`0` without ZooKeeper",
         "a single broker serves tests and laptops, where no other member is about to join",
     ),
+    "group.coordinator.rebalance.protocols": (
+        "`classic,consumer,share`",
+        "the protocols of Kafka 4; a cluster with a broker of Kafka 3.9 offers `classic` alone",
+    ),
+    "group.consumer.migration.policy": (
+        "`bidirectional`",
+        "as Kafka 4: groups move to the consumer protocol, and back, while they have members",
+    ),
     "offsets.topic.replication.factor": (
         "capped at 1 without ZooKeeper",
         "there is one broker; the same applies to `transaction.state.log.replication.factor`",

@@ -52,6 +52,11 @@ __all__ = ["BrokerConfig", "ConfigError", "Endpoint"]
 
 DEFAULT_DATA_DIRECTORY = "ottla-data"
 DEFAULT_LISTENERS = "PLAINTEXT://127.0.0.1:9092"
+# The group protocols of Kafka 4. A cluster with brokers of Kafka 3.9 does not offer them anyway.
+_DEFAULTS_OF_KAFKA_4 = {
+    "group.coordinator.rebalance.protocols": "classic,consumer,share",
+    "group.consumer.migration.policy": "bidirectional",
+}
 
 _MINUTE_MS = 60_000
 _HOUR_MS = 3_600_000
@@ -354,6 +359,8 @@ class BrokerConfig:
             return DEFAULT_DATA_DIRECTORY
         if name == "group.initial.rebalance.delay.ms" and not self.given.get("zookeeper.connect"):
             return "0"
+        if name in _DEFAULTS_OF_KAFKA_4:
+            return _DEFAULTS_OF_KAFKA_4[name]
         setting = broker_settings().get(name)
         return None if setting is None else setting.default
 

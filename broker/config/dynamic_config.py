@@ -115,6 +115,10 @@ class DynamicConfig:
         """The settings of a group that are set."""
         return self._groups.get(group_id, {})
 
+    def group_names(self) -> list[str]:
+        """The groups that have settings, with members or without."""
+        return list(self._groups)
+
     def log_config(self, topic: str) -> LogConfig:
         """All settings of a topic's logs; the same object until one of them changes."""
         found = self._log_configs.get(topic)

@@ -149,14 +149,16 @@ _ASSIGNORS = {
 
 
 def assignor_names(classes: Sequence[str]) -> tuple[str, ...]:
-    """The names of the assignors that are listed by their Java classes, the preferred one first."""
+    """The names of the assignors that are listed, the preferred one first.
+
+    As in Kafka 4, each is listed by its name or its Java class.
+    """
     names = []
     for item in classes:
-        name = _ASSIGNORS.get(item)
+        name = item if item in _ASSIGNORS.values() else _ASSIGNORS.get(item)
         if name is None:
-            raise ConfigError(
-                f"group.consumer.assignors: there is no {item!r} here, but {', '.join(_ASSIGNORS)}."
-            )
+            known = ", ".join((*_ASSIGNORS.values(), *_ASSIGNORS))
+            raise ConfigError(f"group.consumer.assignors: there is no {item!r} here, but {known}.")
         names.append(name)
     if not names:
         raise ConfigError("group.consumer.assignors is empty.")

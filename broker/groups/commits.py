@@ -102,7 +102,8 @@ class GroupCommits:
             # commit is retried after SyncGroup.
             response_callback(dict.fromkeys(offsets, ErrorCode.REBALANCE_IN_PROGRESS))
             return
-        self._store(group_partition, group, offsets, response_callback, None)
+        refused = _old_assignments(group, committer, offsets, is_transactional=False)
+        self._store(group_partition, group, offsets, refused, response_callback, None)
 
     def _unknown_group(self, committer: Committer) -> int:
         """Members of both group protocols know GROUP_ID_NOT_FOUND from version 9 on."""
@@ -137,6 +138,7 @@ class GroupCommits:
             group_partition,
             group,
             offsets,
+            _old_assignments(group, committer, offsets, is_transactional=True),
             response_callback,
             _ProducerTransaction(producer_id, producer_epoch, guard),
         )
@@ -162,10 +164,13 @@ class GroupCommits:
         group_partition: GroupPartition,
         group: AnyGroup,
         offsets: Offsets,
+        refused: dict[TopicPartition, int],
         response_callback: CommitCallback,
         transaction: _ProducerTransaction | None,
     ) -> None:
-        accepted, refused = offsets, self._with_large_metadata(offsets)
+        """Append all but the `refused` offsets, which have their error codes."""
+        accepted = offsets
+        refused = self._with_large_metadata(offsets) | refused
         if refused:
             accepted = {key: value for key, value in offsets.items() if key not in refused}
         if not accepted:
@@ -318,6 +323,24 @@ def _check_committer(group: AnyGroup, committer: Committer, *, is_transactional:
         # Older producers send no member id.
         return ErrorCode.NONE
     return ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def _old_assignments(
+    group: AnyGroup, committer: Committer, offsets: Offsets, *, is_transactional: bool
+) -> dict[TopicPartition, int]:
+    """Return the partitions that were assigned after the epoch of the commit, with their error.
+
+    Only members of a consumer group may commit with an epoch that is not the present one.
+    """
+    if group.kind != "consumer":
+        return {}
+    member_id, epoch = committer.member_id, committer.generation_id
+    error = group.stale_error(member_id, is_transactional=is_transactional)
+    return {
+        partition: error
+        for partition in offsets
+        if not group.may_commit(member_id, epoch, partition)
+    }
 
 
 def java_length(text: str) -> int:

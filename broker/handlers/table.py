@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ottla.broker.handlers.metadata.api_versions import ApiVersionsHandler
+from ottla.broker.handlers.metadata.api_versions import ApiVersionsHandler, NotOffered
 from ottla.broker.requests.api_routes import entries_of
 
 if TYPE_CHECKING:
@@ -18,11 +18,17 @@ if TYPE_CHECKING:
     from ottla.broker.requests.request_context import HandlerEntry
 
 
-def build_table(handlers: Iterable[object], features: FeatureCache) -> list[HandlerEntry]:
-    """One entry for each API of the handlers, and ApiVersions, whose response lists them all.
+def build_table(
+    handlers: Iterable[object],
+    features: FeatureCache,
+    not_offered: NotOffered = dict,
+) -> list[HandlerEntry]:
+    """One entry for each API of the handlers, and ApiVersions, whose response lists them all but
+    those that the cluster does not offer.
 
     A handler is an object or a module whose functions handle requests.
     """
     entries = [entry for handler in handlers for entry in entries_of(handler)]
-    entries += entries_of(ApiVersionsHandler(entries, features))  # which is then in its own list
+    # It is in its own list then.
+    entries += entries_of(ApiVersionsHandler(entries, features, not_offered))
     return entries

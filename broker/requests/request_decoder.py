@@ -35,8 +35,8 @@ logger = logging.getLogger("ottla.net")
 API_VERSIONS = 18
 UNSUPPORTED_VERSION = 35
 
-# ShareGroupHeartbeat, ShareGroupDescribe, ShareFetch, ShareAcknowledge: a setting enables them.
-_SHARE_KEYS = range(76, 80)
+# The requests of group protocols that a setting enables.
+_PROTOCOLS = {**dict.fromkeys((68, 69), "consumer"), **dict.fromkeys(range(76, 80), "share")}
 
 # A client id is the client's choice; this much of it goes into a log line.
 MAX_LOGGED_CLIENT_ID = 100
@@ -150,15 +150,16 @@ class RequestDecoder:
     ) -> None:
         if route is None:
             what = f"sent API key {api_key} version {version}, which is not supported"
-            if api_key in _SHARE_KEYS:
-                what += (
-                    " (share groups are enabled by `share` in "
-                    "group.coordinator.rebalance.protocols)"
-                )
         else:
             what = (
                 f"sent {route.entry.name} (API key {api_key}) version {version}; supported "
                 f"versions are {route.min_version} to {route.max_version}"
+            )
+        protocol = _PROTOCOLS.get(api_key)
+        if protocol is not None:
+            what += (
+                f" ({protocol} groups are enabled by `{protocol}` in "
+                "group.coordinator.rebalance.protocols)"
             )
         try:
             client_id = decode_request_header(memoryview(frame))[0].client_id

@@ -410,7 +410,11 @@ class Broker:
         )
         max_bytes = config.queued_max_request_bytes
         self.request_channel = RequestChannel(
-            self.guarded(build_table(build_handlers(self), self.features)),
+            self.guarded(
+                build_table(
+                    build_handlers(self), self.features, self.coordinators.support.not_offered
+                )
+            ),
             error_response,
             max_requests=config.queued_max_requests,
             max_bytes=max_bytes if max_bytes > 0 else None,

@@ -11,6 +11,7 @@ from ottla.broker.cluster.producer_ids import ProducerIdManager
 from ottla.broker.config.rules import rebalance_protocols
 from ottla.broker.coordination.auto_topic_creation import AutoTopicCreation
 from ottla.broker.coordination.znodes import existing_partitions
+from ottla.broker.groups.cluster_support import ClusterSupport
 from ottla.broker.groups.coordinator import GroupCoordinator
 from ottla.broker.replication.coordinator_log import ReplicatedCoordinatorLog
 from ottla.broker.server.settings import group_settings, transaction_settings
@@ -69,6 +70,9 @@ class Coordinators:
         def timeout_ms() -> int:
             return config.offsets_commit_timeout_ms
 
+        broker_id = replica_manager.context.broker_id
+        #: Which group protocols the other brokers have.
+        self.support = ClusterSupport(broker_id, metadata, inter_broker_client.versions_of)
         #: The parts of share groups (KIP-932); None where they are not enabled.
         self.share: ShareParts | None = None
         if "share" in rebalance_protocols(config.group_coordinator_rebalance_protocols):
@@ -105,7 +109,6 @@ class Coordinators:
             ),
             clock.now_ms,
         )
-        broker_id = replica_manager.context.broker_id
         self.transactions = TransactionCoordinator(
             transaction_settings(config),
             ReplicatedCoordinatorLog(replica_manager, TRANSACTION_STATE_TOPIC, timeout_ms),

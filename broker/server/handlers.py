@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.endpoints import LeaderHints
 from ottla.broker.config.listeners import LISTENERS
 from ottla.broker.coordination.auto_topic_creation import AutoTopicCreation
 from ottla.broker.coordination.znodes import ZnodeConsumerOffsets
+from ottla.broker.groups.cluster_support import SHARE
 from ottla.broker.handlers.admin.alter_configs import ConfigAlterer
 from ottla.broker.handlers.admin.client_quotas import QuotaAdminHandlers
 from ottla.broker.handlers.admin.client_telemetry import ClientMetricsHandlers
-from ottla.broker.handlers.admin.describe_configs import GROUP_SHARES
+from ottla.broker.handlers.admin.config_resources import ConfigResourcesHandler
+from ottla.broker.handlers.admin.describe_configs import GROUP_SHARES, has_group_settings
 from ottla.broker.handlers.admin.log_dirs import LogDirsHandlers
 from ottla.broker.handlers.admin.topics import TopicAdminHandlers
 from ottla.broker.handlers.cluster import envelope
@@ -170,6 +173,8 @@ def build_handlers(broker: Broker) -> list[object]:
     ]
     if broker.client_metrics is not None:
         handlers.append(ClientMetricsHandlers(*broker.client_metrics, broker.workers))
+    if broker.client_metrics is not None or has_group_settings(config):
+        handlers.append(ConfigResourcesHandler(metadata, dynamic_config))
     if coordinators.share is None or groups.shares is None:
         return handlers
     # Imported late: most brokers serve no share groups.
@@ -184,7 +189,9 @@ def build_handlers(broker: Broker) -> list[object]:
     describer.group_texts[GROUP_SHARES] = lambda group_id: report(shares, group_id, now_ms())
     return [
         *handlers,
-        ShareGroupHandlers(groups.shares, metadata, share.support.check),
+        ShareGroupHandlers(
+            groups.shares, metadata, partial(coordinators.support.check, SHARE), group_errors
+        ),
         ShareStateHandlers(share.coordinator),
         ShareOffsetsHandlers(
             groups.shares, metadata, access_control.allows, share.latest_offsets.find
@@ -218,7 +225,7 @@ def _consumer_groups(
     consumers = coordinators.groups.consumers
     if consumers is None:
         return ConsumerGroupsNotEnabled(group_errors)
-    return ConsumerGroupHandlers(consumers, group_errors, has_share_group)
+    return ConsumerGroupHandlers(consumers, group_errors, coordinators.support, has_share_group)
 
 
 def _config_alterer(broker: Broker) -> ConfigAlterer:
@@ -237,5 +244,5 @@ def _config_alterer(broker: Broker) -> ConfigAlterer:
         broker.metadata,
         broker.policies.admit_change,
         validate_listeners,
-        None if share is None else share.support.check,
+        None if share is None else partial(broker.coordinators.support.check, SHARE),
     )

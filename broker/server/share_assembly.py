@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from ottla.broker.groups.share.share_groups import ShareGroupLimits
 from ottla.broker.replication.coordinator_log import ReplicatedCoordinatorLog
 from ottla.broker.runtime.tasks import spawn
-from ottla.broker.share.cluster_support import ClusterSupport
 from ottla.broker.share.coordinator.routed_persister import EnsureTopic, RoutedPersister
 from ottla.broker.share.coordinator.share_coordinator import (
     ShareCoordinator,
@@ -108,7 +107,6 @@ class ShareParts:
         self.latest_offsets = LatestOffsets(
             broker_id, metadata, replica_manager, inter_broker_client.request
         )
-        self.support = ClusterSupport(broker_id, metadata, self._client.versions_of)
         self.sessions = ShareSessions(config.group_share_max_share_sessions)
         self.partitions = SharePartitions(
             replica_manager,

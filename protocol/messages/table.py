@@ -67,7 +67,7 @@ class ApiKey:
     CONSUMER_GROUP_DESCRIBE = 69
     GET_TELEMETRY_SUBSCRIPTIONS = 71
     PUSH_TELEMETRY = 72
-    LIST_CLIENT_METRICS_RESOURCES = 74
+    LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
     SHARE_GROUP_HEARTBEAT = 76
     SHARE_GROUP_DESCRIBE = 77
@@ -149,7 +149,7 @@ APIS: tuple[tuple[int, str, str, int, int, int], ...] = (
     (69, "ConsumerGroupDescribe", "consumer_group_describe", 0, 1, 0),
     (71, "GetTelemetrySubscriptions", "get_telemetry_subscriptions", 0, 0, 0),
     (72, "PushTelemetry", "push_telemetry", 0, 0, 0),
-    (74, "ListClientMetricsResources", "list_client_metrics_resources", 0, 0, 0),
+    (74, "ListConfigResources", "list_config_resources", 0, 1, 0),
     (75, "DescribeTopicPartitions", "describe_topic_partitions", 0, 0, 0),
     (76, "ShareGroupHeartbeat", "share_group_heartbeat", 1, 1, 0),
     (77, "ShareGroupDescribe", "share_group_describe", 1, 1, 0),

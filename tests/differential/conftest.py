@@ -15,7 +15,10 @@ from tests.doubles.apache_kafka import start_kafka
 from tests.doubles.broker_process import start_broker
 from tests.doubles.sasl_talk import addresses, sasl_listener
 
-SETTINGS = {
+SETTINGS: dict[str, object] = {
+    # Kafka 3.9 in ZooKeeper mode has no other.
+    "group_coordinator_rebalance_protocols": "classic",
+    "group_consumer_migration_policy": "disabled",
     "broker_id": 0,
     # A busy machine may hold up Apache Kafka for longer than its session would last.
     "zookeeper_session_timeout_ms": 60_000,

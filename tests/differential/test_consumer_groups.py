@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from ottla.broker.groups.consumer.records import CURRENT_KEY
+from ottla.protocol.codec import decoder, encoder
 from ottla.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
@@ -22,11 +24,14 @@ from ottla.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from ottla.protocol.messages.list_client_metrics_resources import (
-    ListClientMetricsResourcesRequest,
-    ListClientMetricsResourcesResponse,
+from ottla.protocol.messages.list_config_resources import (
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
 )
 from ottla.protocol.messages.push_telemetry import PushTelemetryRequest
+from ottla.protocol.messages.stored.consumer_group_current_member_assignment import (
+    ConsumerGroupCurrentMemberAssignmentValue,
+)
 from tests.differential import consumer_group_scripts as scripts
 from tests.differential.asking import Pair
 from tests.doubles.apache_kafka_kraft import start_kraft_kafka
@@ -84,9 +89,20 @@ def records_of(bootstrap: str, group: str, topic_ids: dict[bytes, str]) -> dict[
             for topic_id, name in topic_ids.items():
                 value = value.replace(topic_id, name.encode().ljust(16))
             if int.from_bytes(key[:2]) in range(3, 9) and group.encode() in key:
+                if key[1] == CURRENT_KEY and value != b"-":
+                    value = without_epochs(value)
                 found.setdefault(key, []).append(value)
     consumer.close()
     return found
+
+
+def without_epochs(value: bytes) -> bytes:
+    """As Kafka 3.9 writes it: the epochs of partitions (KIP-1251) are of Kafka 4.3."""
+    message, _ = decoder(ConsumerGroupCurrentMemberAssignmentValue, 0)(value, 2)
+    for row in (*message.assigned_partitions, *message.partitions_pending_revocation):
+        row.assignment_epochs = []
+    encoded: bytes = encoder(ConsumerGroupCurrentMemberAssignmentValue, 0)(message)
+    return value[:2] + encoded
 
 
 def test_records_are_the_same_bytes(prepared: Pair) -> None:
@@ -151,7 +167,7 @@ def subscription(name: str, setting: str, value: str | None) -> IncrementalAlter
 
 
 def test_subscriptions_to_metrics_of_clients(prepared: Pair) -> None:
-    listing = ListClientMetricsResourcesRequest()
+    listing = ListConfigResourcesRequest()
     prepared.compare(listing, [0])
     for name, setting, value in (
         ("all", "metrics", "org.apache.kafka.producer."),
@@ -170,15 +186,9 @@ def test_subscriptions_to_metrics_of_clients(prepared: Pair) -> None:
         ),
         "a subscription never arrived",
     )
-    for name in ("all", "bad", "absent", ""):
-        asked = DescribeConfigsResource(
-            resource_type=16, resource_name=name, configuration_keys=None
-        )
-        prepared.compare(
-            DescribeConfigsRequest(resources=[asked], include_synonyms=True),
-            [4],
-            ignore=["error_message"],
-        )
+    # A name gets the rows of Kafka 4.3: those of 3.9 have no defaults and no synonyms.
+    asked = DescribeConfigsResource(resource_type=16, resource_name="", configuration_keys=None)
+    prepared.compare(DescribeConfigsRequest(resources=[asked]), [4], ignore=["error_message"])
     # The ids of clients and subscriptions are each broker's own choice.
     question = GetTelemetrySubscriptionsRequest(client_instance_id=b"\0" * 16)
     eventually(
@@ -199,5 +209,5 @@ def test_subscriptions_to_metrics_of_clients(prepared: Pair) -> None:
 
 
 def known(response: object) -> set[str]:
-    assert isinstance(response, ListClientMetricsResourcesResponse)
-    return {row.name for row in response.client_metrics_resources}
+    assert isinstance(response, ListConfigResourcesResponse)
+    return {row.resource_name for row in response.config_resources}

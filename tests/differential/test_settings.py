@@ -104,6 +104,7 @@ OF_ITS_OWN = frozenset(
     ("controlled.shutdown.enable", "group.initial.rebalance.delay.ms", "listeners", "log.dir")
     + ("log.cleaner.dedupe.buffer.size", "log.dirs", "num.io.threads", "num.network.threads")
     + ("zookeeper.connect",)
+    + ("group.consumer.migration.policy", "group.coordinator.rebalance.protocols")
 )
 
 

@@ -27,6 +27,12 @@ LATER = [
     for what in ("Heartbeat", "Describe")
     for side in ("Request", "Response")
 ]
+# What has fields or versions of Kafka 4.3 (KIP-1142, KIP-1251).
+NEWEST = [
+    "ConsumerGroupCurrentMemberAssignmentValue",
+    "ListConfigResourcesRequest",
+    "ListConfigResourcesResponse",
+]
 # Where the messages of share groups (KIP-932) have stable versions.
 SHARE_ARTIFACTS = ("kafka-clients", "kafka-group-coordinator", "kafka-share-coordinator")
 
@@ -71,7 +77,7 @@ def main() -> None:
         artifacts = [("org.apache.kafka", name, SHARE_VERSION, "") for name in SHARE_ARTIFACTS]
         maven.fetch_jars(SHARE_LIBRARY, artifacts)
     names = [message.name for messages in load_definitions().values() for message in messages]
-    share = [name for name in names if "Share" in name]
+    share = [name for name in names if "Share" in name or name in NEWEST]
     write(LIBRARY, "messages.jsonl.gz", [name for name in names if name not in [*LATER, *share]])
     write(LATER_LIBRARY, "messages_4.jsonl.gz", LATER)
     write(SHARE_LIBRARY, "messages_share.jsonl.gz", share)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,10 +14,8 @@ from tests.doubles.share_commands import play
 
 @pytest.fixture(scope="module")
 def share_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """A broker with share groups."""
-    protocols = "classic,consumer,share"
-    directory = tmp_path_factory.mktemp("share-groups")
-    with start_broker(directory, group_coordinator_rebalance_protocols=protocols) as broker:
+    """Share groups need no setting."""
+    with start_broker(tmp_path_factory.mktemp("share-groups")) as broker:
         yield broker
 
 
@@ -53,7 +52,12 @@ def test_wrong_usage_is_reported_before_any_change(
     assert outcome.errors.startswith(f"ottla: {error}")
 
 
-def test_a_broker_without_share_groups_names_the_setting(ottla: CommandLine) -> None:
+def test_a_broker_without_share_groups_names_the_setting(tmp_path: Path) -> None:
+    with start_broker(tmp_path, group_coordinator_rebalance_protocols="classic") as broker:
+        _assert_setting_is_named(CommandLine(broker.bootstrap))
+
+
+def _assert_setting_is_named(ottla: CommandLine) -> None:
     ottla.done("topics", "create", "plain")
     for arguments in (
         ("share-groups", "describe", "workers"),

@@ -9,9 +9,9 @@ from confluent_kafka import Producer
 
 from ottla.broker.testing.embedded import Broker
 from ottla.protocol.client.blocking import BlockingClient
-from ottla.protocol.messages.list_client_metrics_resources import (
-    ListClientMetricsResourcesRequest,
-    ListClientMetricsResourcesResponse,
+from ottla.protocol.messages.list_config_resources import (
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
 )
 from tests.doubles.command_line import CommandLine
 
@@ -31,9 +31,9 @@ def test_a_real_client_is_asked_and_pushes() -> None:
         ottla.done("configs", "set", "metrics", "all", "metrics=*", "interval.ms=500")
         assert "interval.ms" in ottla.done("configs", "describe", "metrics", "all").output
         with BlockingClient(broker.bootstrap) as client:
-            listed = client.call(ListClientMetricsResourcesRequest())
-        assert isinstance(listed, ListClientMetricsResourcesResponse)
-        assert [each.name for each in listed.client_metrics_resources] == ["all"]
+            listed = client.call(ListConfigResourcesRequest([16]))
+        assert isinstance(listed, ListConfigResourcesResponse)
+        assert [each.resource_name for each in listed.config_resources] == ["all"]
         producer = Producer(
             {"bootstrap.servers": broker.bootstrap, "client.id": "pusher", "log_level": 0}
         )
@@ -56,7 +56,7 @@ def test_without_a_port_that_shows_them_clients_are_not_asked() -> None:
     with Broker() as broker:
         with BlockingClient(broker.bootstrap) as client:
             versions = client.api_versions()
-        assert not {71, 72, 74} & set(versions)
+        assert not {71, 72} & set(versions)
         assert 75 in versions
         response = CommandLine(broker.bootstrap)("configs", "set", "metrics", "all", "metrics=*")
         assert response.code == 1

@@ -53,9 +53,6 @@ TIMEOUT_MS = 20_000
 ENVELOPE = 58
 OF_BROKERS = frozenset((4, 5, 6, 7, 27, 56, 67))
 
-# Not enabled here: version 0 is listed, as by Kafka 3.9, and gets UNSUPPORTED_VERSION.
-OF_CONSUMER_PROTOCOL = frozenset((68, 69))
-
 # The minimal requests of these can be carried out as they are.
 WITHOUT_ERRORS = frozenset(
     (0, 1, 2, 3, 16, 18, 19, 21, 23, 32, 33, 34, 35, 44, 46, 48, 49, 60, 61, 66)
@@ -154,8 +151,7 @@ async def every_response(broker: BrokerProcess) -> dict[tuple[int, int], Message
     topic_id = topics.topics[0].topic_id  # type: ignore[attr-defined]  # any Message
     responses: dict[tuple[int, int], Message] = {}
     for key, (lowest, highest) in sorted(connection.versions.items()):
-        newest = 0 if key in OF_CONSUMER_PROTOCOL else API[key].max_version
-        assert (lowest, highest) == (API[key].min_version, newest)
+        assert (lowest, highest) == (API[key].min_version, API[key].max_version)
         if key == ENVELOPE:
             continue  # Listed, and closes the connection.
         for version in range(lowest, highest + 1):
@@ -173,7 +169,6 @@ def test_every_listed_version_gets_a_response(broker: BrokerProcess) -> None:
         assert ErrorCode.UNKNOWN_SERVER_ERROR not in codes, f"{API[key].name} version {version}"
         if key in WITHOUT_ERRORS:
             assert codes <= {ErrorCode.NONE}, f"{API[key].name} version {version}: {codes}"
-    assert responses[68, 0].error_code == ErrorCode.UNSUPPORTED_VERSION  # type: ignore[attr-defined]
     assert "Traceback" not in broker.log()
 
 
@@ -184,6 +179,5 @@ def test_what_is_listed_is_what_kafka_3_9_lists(broker: BrokerProcess) -> None:
         connection.close()
         return versions
 
-    needed = {*range(52), 57, 58, 60, 61, 65, 66}
-    needed |= OF_CONSUMER_PROTOCOL
+    needed = {*range(52), 57, 58, 60, 61, 65, 66, 68, 69}
     assert needed | OF_BROKERS <= asyncio.run(listed())

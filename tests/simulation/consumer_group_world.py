@@ -9,7 +9,9 @@ committed, fail, or come through late; the coordinator crashes or moves. After e
 * a stable group has given out every partition of its topics, each to a member that wants it;
 * another coordinator that loads the log finds the very same group;
 * every request gets one response;
-* a commit counts exactly when it was made with the member's epoch.
+* a commit counts exactly when it was made with the member's epoch, or with one since which the
+  partition has been the member's;
+* a partition that changes its member gets a later assignment epoch.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import random
 from collections.abc import Callable
 
 from ottla.broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerGroupState
-from ottla.broker.groups.consumer.member import AWAY
+from ottla.broker.groups.consumer.member import AWAY, ConsumerMember
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from ottla.protocol.topics import TopicPartition
@@ -120,6 +122,8 @@ class World:
         self.started = 0
         self.responses: list[PendingResponse[ConsumerGroupHeartbeatResponse]] = []
         self.next_offset = 0
+        # The member of each partition and the epoch of its assignment, at the last check.
+        self.assigned_at: dict[tuple[bytes, int], tuple[str, int]] = {}
         self.start_term()
 
     def start_term(self) -> None:
@@ -146,6 +150,7 @@ class World:
             (0.2, self.topics_change),
             (0.2, self.records_fail),
             (0.2, self.records_are_late),
+            (0.4, self.response_is_lost),
             (0.1, self.coordinator_crashes),
             (0.1, self.coordinator_moves),
             (1, self.commit),
@@ -241,6 +246,13 @@ class World:
         late = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         self.log.time_out_all(self.random.choice(late))
 
+    def response_is_lost(self) -> None:
+        """The member does not learn of its new epoch, and sends the last request again."""
+        member = self._any()
+        if member is not None and member.in_flight is not None:
+            member.in_flight = None
+            member.says_all = True
+
     def coordinator_crashes(self) -> None:
         """What was not committed may be lost, or be found in the log all the same."""
         for member in self.members:
@@ -292,7 +304,7 @@ class World:
         self.commit_all()
         group = self.group
         known = None if group is None else group.members.get(member.member_id)
-        epoch = member.epoch + self.random.choice((0, 0, 0, 1))
+        epoch = member.epoch + self.random.choice((0, 0, -1, -2, 1))
         self.next_offset += 1
         partition = TopicPartition("t", 0)
         offsets = {partition: self.next_offset}
@@ -300,8 +312,12 @@ class World:
         self.commit_all()
         error = response.value[partition]
         if known is not None:
-            expected = ErrorCode.NONE if epoch == known.epoch else ErrorCode.STALE_MEMBER_EPOCH
-            assert error == expected
+            since = None
+            if "t" in group.topics:  # type: ignore[union-attr]  # it has the member
+                since = known.assignment_epoch(group.topics["t"].topic_id, 0)  # type: ignore[union-attr]
+            is_valid = since is not None and since <= epoch <= known.epoch
+            is_valid = is_valid or epoch == known.epoch
+            assert error == (ErrorCode.NONE if is_valid else ErrorCode.STALE_MEMBER_EPOCH)
         if not error:
             assert self.setup.offset(partition) == self.next_offset
         elif self.setup.coordinator.partitions.find(GROUP) is not None:
@@ -314,6 +330,7 @@ class World:
         group = self.group
         if group is None:
             self.highest_epoch = 0
+            self.assigned_at.clear()
             return
         assert group.epoch >= self.highest_epoch, "the epoch went back"
         self.highest_epoch = group.epoch
@@ -328,14 +345,27 @@ class World:
         holders: dict[tuple[bytes, int], str] = {}
         for member in group.members.values():
             assert member.epoch <= group.epoch, "a member is ahead of its group"
+            held = 0
             for partitions in (member.assigned, member.revoking):
                 for topic_id, indexes in partitions.items():
                     for index in indexes:
+                        held += 1
                         other = holders.setdefault((topic_id, index), member.member_id)
                         assert other == member.member_id, "a partition with two members"
+                        self._check_assigned_at(member, topic_id, index)
+            assert held == sum(map(len, member.assigned_at.values()))
         assert holders == group.owners, "the index of owners is wrong"
         for instance_id, member_id in group.static_members.items():
             assert group.members[member_id].instance_id == instance_id
+
+    def _check_assigned_at(self, member: ConsumerMember, topic_id: bytes, index: int) -> None:
+        epoch = member.assignment_epoch(topic_id, index)
+        assert epoch is not None
+        assert 0 <= epoch <= max(member.epoch, member.previous_epoch, 0) or member.epoch <= 0
+        before = self.assigned_at.get((topic_id, index))
+        if before is not None and before[0] != member.member_id and member.instance_id is None:
+            assert epoch > before[1], "a partition moved within an epoch"
+        self.assigned_at[topic_id, index] = member.member_id, epoch
 
     def _check_members(self, group: ConsumerGroup) -> None:
         """Those whom the coordinator knows at their epoch own nothing twice."""

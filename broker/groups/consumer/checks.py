@@ -79,10 +79,11 @@ def _has_subscription(request: ConsumerGroupHeartbeatRequest, version: int) -> b
 def check_epoch(member: ConsumerMember, epoch: int, owned: Assignment | None) -> None:
     """Fence a member whose epoch is not the current one.
 
-    The previous epoch is accepted when the member owns a subset of its assignment: then it has not
+    With epoch 0 a member joins again: it has no partitions, and may have been fenced. The previous
+    epoch is accepted when the member owns a subset of its assignment: then it has not
     received the last response.
     """
-    if epoch == member.epoch:
+    if epoch in (NEVER_JOINED, member.epoch):
         return
     if (
         epoch < member.epoch

@@ -16,6 +16,7 @@ from ottla.broker.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE
 from ottla.broker.groups.consumer.cluster_topics import TopicDescription
 from ottla.broker.groups.consumer.member import (
     NEVER_JOINED,
+    NO_EPOCHS,
     NOTHING,
     Assignment,
     ConsumerMember,
@@ -32,6 +33,7 @@ from ottla.broker.groups.consumer.records import (
 )
 from ottla.broker.groups.offsets import GroupOffsets
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.topics import TopicPartition
 
 NO_ASSIGNMENT_EPOCH = 0
 # The first version of OffsetCommit with the errors of the consumer group protocol.
@@ -155,7 +157,8 @@ class ConsumerGroup:
     def committer_error(self, member_id: str, epoch: int, *, version: int | None) -> int:
         """Return the error code when this member may not commit offsets, else 0.
 
-        `version` is that of OffsetCommit, None for a commit in a transaction.
+        `version` is that of OffsetCommit, None for a commit in a transaction. An epoch before the
+        present one is valid for the partitions that `may_commit` names.
         """
         if epoch < 0 and not self.members:
             return ErrorCode.NONE  # a consumer without group management, or an administrator
@@ -164,10 +167,31 @@ class ConsumerGroup:
             return ErrorCode.UNKNOWN_MEMBER_ID
         if version is not None and member.classic is None and version < FIRST_COMMIT_WITH_EPOCHS:
             return ErrorCode.UNSUPPORTED_VERSION
-        error = _epoch_error(member, epoch)
-        if error == ErrorCode.STALE_MEMBER_EPOCH and version is None:
+        if epoch <= member.epoch:
+            return ErrorCode.NONE
+        return self.stale_error(member_id, is_transactional=version is None)
+
+    def stale_error(self, member_id: str, *, is_transactional: bool) -> int:
+        """Return the error code for a commit with an old epoch."""
+        member = self.members.get(member_id)
+        if is_transactional or member is None or member.classic is not None:
             return ErrorCode.ILLEGAL_GENERATION
-        return error
+        return ErrorCode.STALE_MEMBER_EPOCH
+
+    def may_commit(self, member_id: str, epoch: int, partition: TopicPartition) -> bool:
+        """Return whether an epoch is not older than the assignment of the partition (KIP-1251).
+
+        The partition has been the member's without a break since then, so nobody else has
+        committed an offset of it.
+        """
+        member = self.members.get(member_id)
+        if member is None or member.epoch == epoch:
+            return True
+        topic = self.topics.get(partition.topic)
+        since = (
+            None if topic is None else member.assignment_epoch(topic.topic_id, partition.partition)
+        )
+        return since is not None and since <= epoch
 
     def reader_error(self, member_id: str | None, epoch: int) -> int:
         """Return the error code when this member may not fetch the group's offsets, else 0."""
@@ -228,6 +252,7 @@ class ConsumerGroup:
             state=current.state,
             assigned=current.assigned,
             revoking=current.revoking,
+            assigned_at=current.assigned_at,
         )
         self.members[member.member_id] = member
         if member.instance_id is not None:
@@ -245,6 +270,7 @@ class ConsumerGroup:
                 state=MemberState.STABLE,
                 assigned=NOTHING,
                 revoking=NOTHING,
+                assigned_at=NO_EPOCHS,
             )
         else:
             member = known._replace(
@@ -253,7 +279,9 @@ class ConsumerGroup:
                 state=record.state,
                 assigned=record.assigned,
                 revoking=record.revoking,
+                assigned_at=record.assigned_at,
             )
+            member = member._replace(assigned_at=member.epochs_of(record.assigned, record.revoking))
         self.members[record.member_id] = member
         for partitions in (member.assigned, member.revoking):
             for topic_id, indexes in partitions.items():

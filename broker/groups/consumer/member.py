@@ -12,6 +12,11 @@ NEVER_JOINED = 0
 
 NOTHING: Assignment = {}
 
+Epochs = dict[bytes, dict[int, int]]
+"""The epoch of each partition by topic id; not modified once it is in a member."""
+
+NO_EPOCHS: Epochs = {}
+
 
 class MemberState(IntEnum):
     """The state of the reconciliation of a member; the numbers are those of the records."""
@@ -48,12 +53,32 @@ class ConsumerMember(NamedTuple):
     state: MemberState = MemberState.STABLE
     assigned: Assignment = NOTHING
     revoking: Assignment = NOTHING
+    # The member epoch with which each partition of both was assigned (KIP-1251).
+    assigned_at: Epochs = NO_EPOCHS
 
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.epoch == assignment_epoch
 
     def with_epoch(self, epoch: int) -> "ConsumerMember":
         return self._replace(epoch=epoch, previous_epoch=self.epoch)
+
+    def assignment_epoch(self, topic_id: bytes, index: int) -> int | None:
+        """Return the epoch with which a partition was assigned; None if it is not the member's."""
+        return self.assigned_at.get(topic_id, {}).get(index)
+
+    def epochs_of(self, *assignments: Assignment) -> Epochs:
+        """Return the epochs of these partitions; new ones get the epoch of the member.
+
+        So do those of records without epochs, which Kafka before 4.3 writes.
+        """
+        epoch = max(self.epoch, 0)  # a static member that is away has a negative one
+        found: Epochs = {}
+        for assignment in assignments:
+            for topic_id, indexes in assignment.items():
+                known = self.assigned_at.get(topic_id, {})
+                row = found.setdefault(topic_id, {})
+                row.update((index, known.get(index, epoch)) for index in indexes)
+        return found
 
 
 def is_subset(owned: Assignment, of: Assignment) -> bool:

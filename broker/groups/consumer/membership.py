@@ -24,6 +24,7 @@ from ottla.broker.groups.consumer.member import (
     AWAY,
     LEAVING,
     NEVER_JOINED,
+    NOTHING,
     Assignment,
     ConsumerMember,
     MemberState,
@@ -233,7 +234,9 @@ class ConsumerMembership:
             return check_instance(known, instance_id, member_id, request.member_epoch, owned)
         if known is None:
             return draft.group.members.get(member_id) or ConsumerMember(member_id)
-        if known.epoch != AWAY:
+        if known.member_id == member_id and known.epoch != AWAY:
+            return known  # it was fenced, or its first response was lost
+        if known.epoch != AWAY and known.classic is None:
             raise RejectedRequest(
                 ErrorCode.UNRELEASED_INSTANCE_ID,
                 f"Static member {member_id} with instance id {instance_id} cannot join the group "
@@ -272,6 +275,7 @@ class ConsumerMembership:
         """Bump the group epoch when a subscription or the metadata of the topics changed."""
         group = self._partitions.find(draft.group.group_id)
         version = self._catalog.version
+        is_bumped = is_bumped or draft.group.epoch == 0  # a new group, maybe without topics
         if (
             not is_bumped
             and group is not None
@@ -325,7 +329,7 @@ class ConsumerMembership:
                 group.group_id, "away", member, f"static member {instance_id} left temporarily"
             )
             draft = GroupDraft(group, self._catalog)
-            draft.put_current(member._replace(epoch=AWAY, revoking={}))
+            draft.put_current(member._replace(epoch=AWAY, revoking=NOTHING))
             return draft.change(done)
         return (
             yield from self._sessions.remove(
@@ -421,8 +425,8 @@ def reconcile(
     if member.state is MemberState.UNREVOKED_PARTITIONS:
         if _still_has(owned, member.revoking):
             return member
-        # The next epoch; the target may have changed, so more partitions may have to be revoked.
-        return _advance(member, member.epoch + 1, target_epoch, target, is_free, owned)
+        # The target may have changed, so more partitions may have to be revoked.
+        return _advance(member, member.epoch, target_epoch, target, is_free, owned)
     if member.state is MemberState.UNRELEASED_PARTITIONS:
         return _advance(member, member.epoch, target_epoch, target, is_free, owned)
     if owned is None or owned:
@@ -453,12 +457,18 @@ def _advance(
                 part[topic_id] = indexes
     if revoked and _still_has(owned, revoked):
         return member.with_epoch(epoch)._replace(
-            state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, revoking=revoked
+            state=MemberState.UNREVOKED_PARTITIONS,
+            assigned=kept,
+            revoking=revoked,
+            assigned_at=member.epochs_of(kept, revoked),
         )
-    return member.with_epoch(target_epoch)._replace(
+    assigned = _union(kept, added)
+    after = member._replace(assigned_at=member.epochs_of(kept)).with_epoch(target_epoch)
+    return after._replace(
         state=MemberState.UNRELEASED_PARTITIONS if waits else MemberState.STABLE,
-        assigned=_union(kept, added),
-        revoking={},
+        assigned=assigned,
+        revoking=NOTHING,
+        assigned_at=after.epochs_of(assigned),
     )
 
 

@@ -150,7 +150,7 @@ class Migration:
             previous_epoch=epoch,
             state=MemberState.STABLE,
             assigned=assigned,
-        )
+        )  # the record of its assignment gives each partition this epoch
 
     def begin_upgrade(self, group: Group) -> None:
         """The change is being appended: completes the pending requests of the classic group."""

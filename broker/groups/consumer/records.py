@@ -1,5 +1,8 @@
 """The records of consumer groups (KIP-848) in `__consumer_offsets`, in the format of Kafka 3.9.
 
+Current assignments have the epochs of partitions of Kafka 4.3 (KIP-1251) as tagged fields, which
+other versions skip.
+
 Keys have version 3 to 8, values version 0. A null value is a tombstone.
 """
 
@@ -9,9 +12,11 @@ from typing import NamedTuple, TypeVar
 
 from ottla.broker.groups.consumer.cluster_topics import TopicDescription
 from ottla.broker.groups.consumer.member import (
+    NO_EPOCHS,
     Assignment,
     ClassicProtocols,
     ConsumerMember,
+    Epochs,
     MemberState,
 )
 from ottla.protocol.codec import decoder, encoder
@@ -105,6 +110,7 @@ class CurrentAssignment(NamedTuple):
     previous_epoch: int = 0
     assigned: Assignment = {}  # noqa: RUF012  never changed
     revoking: Assignment = {}  # noqa: RUF012  never changed
+    assigned_at: Epochs = NO_EPOCHS
 
     @property
     def is_tombstone(self) -> bool:
@@ -130,6 +136,7 @@ def current_assignment(group_id: str, member: ConsumerMember) -> CurrentAssignme
         member.previous_epoch,
         member.assigned,
         member.revoking,
+        member.epochs_of(member.assigned, member.revoking),
     )
 
 
@@ -185,8 +192,8 @@ def encode_record(record: GroupRecord) -> tuple[bytes, bytes | None]:
             record.epoch,
             record.previous_epoch,
             record.state,
-            _current_rows(record.assigned),
-            _current_rows(record.revoking),
+            _current_rows(record.assigned, record.assigned_at),
+            _current_rows(record.revoking, record.assigned_at),
         )
     )
 
@@ -200,11 +207,28 @@ def _value(message: Message) -> bytes:
     return _encode(message, VALUE_VERSION)
 
 
-def _current_rows(assignment: Assignment) -> list[current_messages.TopicPartitions]:
-    return [
-        current_messages.TopicPartitions(topic_id, sorted(indexes))
-        for topic_id, indexes in assignment.items()
-    ]
+def _current_rows(assignment: Assignment, epochs: Epochs) -> list[current_messages.TopicPartitions]:
+    rows = []
+    for topic_id, indexes in assignment.items():
+        ordered, known = sorted(indexes), epochs[topic_id]
+        rows.append(
+            current_messages.TopicPartitions(topic_id, ordered, [known[index] for index in ordered])
+        )
+    return rows
+
+
+def _assignment_of(rows: list[current_messages.TopicPartitions]) -> Assignment:
+    return {row.topic_id: frozenset(row.partitions) for row in rows}
+
+
+def _epochs_of(rows: list[current_messages.TopicPartitions]) -> Epochs:
+    """Return the stored epochs; rows of Kafka before 4.3 have none."""
+    found: Epochs = {}
+    for row in rows:
+        if row.assignment_epochs and len(row.assignment_epochs) == len(row.partitions):
+            pairs = zip(row.partitions, row.assignment_epochs, strict=True)
+            found.setdefault(row.topic_id, {}).update(pairs)
+    return found
 
 
 def _topics_message(
@@ -316,8 +340,9 @@ def _decode_of_member(version: int, key: bytes, value: bytes | None) -> GroupRec
         MemberState(stored.state if stored.state in known_states else MemberState.UNKNOWN),
         stored.member_epoch,
         stored.previous_member_epoch,
-        {row.topic_id: frozenset(row.partitions) for row in stored.assigned_partitions},
-        {row.topic_id: frozenset(row.partitions) for row in stored.partitions_pending_revocation},
+        _assignment_of(stored.assigned_partitions),
+        _assignment_of(stored.partitions_pending_revocation),
+        _epochs_of([*stored.assigned_partitions, *stored.partitions_pending_revocation]),
     )
 
 

@@ -2,13 +2,15 @@
 
 `uniform` is the sticky assignor: it balances the partitions and moves as few as possible. `range`
 assigns each member a range of consecutive partitions of each topic, and co-partitions topics with
-equal numbers of partitions. Both ignore racks.
+equal numbers of partitions. `uniform` prefers members in the racks of the replicas, which Kafka's
+assignors of the same names do not; `range` ignores racks, since topics are co-partitioned.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from ottla.broker.groups.consumer.cluster_topics import TopicDescription
 from ottla.broker.groups.consumer.member import Assignment, ConsumerMember
+from ottla.broker.groups.consumer.rack_swaps import prefer_racks
 from ottla.protocol.assignors import assign_range
 from ottla.protocol.consumer_protocol import Subscription
 from ottla.protocol.steps import Steps
@@ -78,6 +80,9 @@ def assign(
         return {member_id: {} for member_id in wanted}
     counts = {name: topics[name].partition_count for name in sorted(subscribed)}
     shares = yield from ASSIGNORS[assignor](counts, wanted, states)
+    if assignor == UNIFORM:
+        racks = {member.member_id: member.rack_id for member in members}
+        shares = yield from prefer_racks(shares, topics, racks)
     found: dict[str, Assignment] = {}
     for member_id in wanted:
         found[member_id] = _by_topic_id(shares.get(member_id, ()), topics)

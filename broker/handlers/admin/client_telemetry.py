@@ -1,4 +1,4 @@
-"""GetTelemetrySubscriptions (71), PushTelemetry (72), ListClientMetricsResources (74): KIP-714.
+"""GetTelemetrySubscriptions (71) and PushTelemetry (72): KIP-714.
 
 Version 0 each. Kafka lists them in KRaft mode only, when it has a metrics reporter for client
 telemetry. This broker lists them when it exports metrics (`ottla.metrics.address`). Clients that
@@ -14,17 +14,11 @@ from ottla.broker.metrics.telemetry.manager import ClientMetricsManager
 from ottla.broker.metrics.telemetry.otlp import Point, read_points
 from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.request_channel import RequestContext
-from ottla.broker.requests.request_context import OnCluster
 from ottla.broker.runtime.tasks import WorkerPool
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
-)
-from ottla.protocol.messages.list_client_metrics_resources import (
-    ClientMetricsResource,
-    ListClientMetricsResourcesRequest,
-    ListClientMetricsResourcesResponse,
 )
 from ottla.protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 from ottla.protocol.records.compression import decompress
@@ -94,13 +88,6 @@ class ClientMetricsHandlers:
             return PushTelemetryResponse(error_code=ErrorCode.INVALID_RECORD)
         return PushTelemetryResponse()
 
-    def list_resources(
-        self, context: RequestContext, request: ListClientMetricsResourcesRequest
-    ) -> ListClientMetricsResourcesResponse:
-        return ListClientMetricsResourcesResponse(
-            client_metrics_resources=[ClientMetricsResource(name) for name in self._manager.names]
-        )
-
 
 def _decode(codec: int, data: bytes, max_bytes: int) -> list[Point]:
     return list(islice(read_points(decompress(codec, data, max_bytes)), MAX_POINTS))
@@ -125,9 +112,4 @@ ROUTES = (
         check="unchecked",
     ),
     ApiRoute(ApiKey.PUSH_TELEMETRY, ClientMetricsHandlers.push, check="unchecked"),
-    ApiRoute(
-        ApiKey.LIST_CLIENT_METRICS_RESOURCES,
-        ClientMetricsHandlers.list_resources,
-        check=OnCluster("DESCRIBE_CONFIGS"),
-    ),
 )

@@ -38,6 +38,7 @@ from ottla.broker.config.listeners import (
 )
 from ottla.broker.config.resource_rules import group_settings
 from ottla.broker.config.rules import rebalance_protocols
+from ottla.broker.metrics.telemetry.manager import SETTINGS as CLIENT_METRICS_SETTINGS
 from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.error_responses import error_code, error_message
 from ottla.broker.requests.request_channel import RequestContext
@@ -270,15 +271,21 @@ class ConfigDescriber:
         return [] if text is None else [_text_row(key, text())]
 
     def _client_metrics_rows(self, name: str) -> list[DescribeConfigsResourceResult]:
-        """The settings that are set; none for an unknown name, as in Kafka."""
+        """All settings; an unknown name has the defaults, as in Kafka 4.3."""
         if not name:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty"
             )
-        return [
-            DescribeConfigsResourceResult(key, value, config_source=FROM_CLIENT_METRICS)
-            for key, value in sorted(self._dynamic_config.client_metrics.get(name, {}).items())
-        ]
+        configs = self._dynamic_config.client_metrics.get(name, {})
+        rows = []
+        for setting in CLIENT_METRICS_SETTINGS.values():
+            text = configs.get(setting.name)
+            synonyms = []
+            if text is not None:
+                synonyms.append(DescribeConfigsSynonym(setting.name, text, FROM_CLIENT_METRICS))
+            value = setting.default if text is None else text
+            rows.append(_row(setting, value, synonyms, read_only=False))
+        return rows
 
     # -- topics ---------------------------------------------------------------------------------
 

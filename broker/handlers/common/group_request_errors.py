@@ -61,9 +61,7 @@ _REASONS: dict[int, str] = {
     ErrorCode.INVALID_PRODUCER_ID_MAPPING: "the transactional id has another producer id",
     ErrorCode.NON_EMPTY_GROUP: "the group has members",
     ErrorCode.GROUP_ID_NOT_FOUND: "the group does not exist",
-    ErrorCode.UNSUPPORTED_VERSION: "the consumer protocol is not enabled: "
-    "group.coordinator.rebalance.protocols does not contain `consumer`, or the commit is of a "
-    "version that has no member epoch",
+    ErrorCode.UNSUPPORTED_VERSION: "the commit is of a version that has no member epoch",
 }
 
 
@@ -74,6 +72,19 @@ class GroupRequestErrorLog:
         self._events = events
         self._now_ms = now_ms
         self._log = RequestErrorLog(logger, now_ms)
+
+    def log_refused(
+        self, context: RequestContext, api_name: str, group_id: str, reason: str
+    ) -> None:
+        """Log that a protocol is not offered, once for all members at a client's address."""
+        host = context.client_host
+        if not self._log.is_new((host, api_name)):
+            return
+        client_id = shortened(context.header.client_id or "")
+        self._log.write(
+            f"{api_name} request for group {shortened(group_id)!r} (client {client_id!r} at "
+            f"/{host}) failed with UNSUPPORTED_VERSION: {reason}"
+        )
 
     def log(
         self,

@@ -5,17 +5,24 @@ Version 1 is of Kafka 4: subscriptions by regular expression, and the type of ea
 both, and each request gets UNSUPPORTED_VERSION, as in Kafka 3.9: a consumer with
 `group.protocol=consumer` then says that the cluster does not have the protocol, and an admin client
 sends DescribeGroups.
+
+If another broker of the cluster does not have the protocol, heartbeats get UNSUPPORTED_VERSION too,
+and ApiVersions lists version 0 of them. Members leave or expire; their committed offsets stay, and
+the groups can be described.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.groups.cluster_support import CONSUMER
 from ottla.broker.handlers.common.authorized_operations import GROUP_OPERATIONS
 from ottla.broker.requests.api_routes import ApiRoute
+from ottla.broker.requests.error_responses import error_message
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.broker.requests.request_parts import MEMBER, Items
-from ottla.protocol.errors import ErrorCode
+from ottla.broker.runtime.tasks import spawn
+from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import consumer_group_describe as described
 from ottla.protocol.messages import consumer_group_heartbeat as heartbeats
 from ottla.protocol.registry import ApiKey
@@ -23,9 +30,15 @@ from ottla.protocol.registry import ApiKey
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ottla.broker.groups.cluster_support import ClusterSupport
     from ottla.broker.groups.consumer.consumer_groups import ConsumerGroups
     from ottla.broker.handlers.common.group_request_errors import GroupRequestErrorLog
     from ottla.protocol.steps import Steps
+
+
+_NOT_ENABLED = (
+    "the consumer protocol is not enabled: add `consumer` to group.coordinator.rebalance.protocols"
+)
 
 
 class ConsumerGroupHandlers:
@@ -38,11 +51,13 @@ class ConsumerGroupHandlers:
         self,
         groups: ConsumerGroups,
         request_errors: GroupRequestErrorLog,
+        support: ClusterSupport,
         is_share_group: Callable[[str], bool] | None = None,
     ) -> None:
         """`is_share_group` is given where share groups (KIP-932) are enabled."""
         self._groups = groups
         self._request_errors = request_errors
+        self._support = support
         self._is_share_group = is_share_group
 
     def heartbeat(
@@ -56,7 +71,34 @@ class ConsumerGroupHandlers:
                 )
             )
             return DEFERRED
+        if request.member_epoch < 0 or self._support.serves(CONSUMER):
+            self._handle_heartbeat(context, request)
+        else:
+            spawn(self._check_first(context, request), name="ConsumerGroupHeartbeat")
+        return DEFERRED
 
+    async def _check_first(
+        self, context: RequestContext, request: heartbeats.ConsumerGroupHeartbeatRequest
+    ) -> None:
+        try:
+            await self._support.check(CONSUMER)
+        except KafkaError as error:
+            reason = error_message(error)
+            if error.code == ErrorCode.UNSUPPORTED_VERSION:
+                self._request_errors.log_refused(
+                    context, "ConsumerGroupHeartbeat", request.group_id, reason or ""
+                )
+            context.respond(
+                heartbeats.ConsumerGroupHeartbeatResponse(
+                    error_code=error.code, error_message=reason
+                )
+            )
+            return
+        self._handle_heartbeat(context, request)
+
+    def _handle_heartbeat(
+        self, context: RequestContext, request: heartbeats.ConsumerGroupHeartbeatRequest
+    ) -> None:
         def send_response(response: heartbeats.ConsumerGroupHeartbeatResponse) -> None:
             if response.error_code:
                 self._request_errors.log(
@@ -76,7 +118,6 @@ class ConsumerGroupHandlers:
             f"/{context.client_host}",  # as Java prints an address
             send_response,
         )
-        return DEFERRED
 
     def describe(
         self, _: RequestContext, request: described.ConsumerGroupDescribeRequest
@@ -103,13 +144,8 @@ class ConsumerGroupsNotEnabled:
     def heartbeat(
         self, context: RequestContext, request: heartbeats.ConsumerGroupHeartbeatRequest
     ) -> heartbeats.ConsumerGroupHeartbeatResponse:
-        self._request_errors.log(
-            context,
-            "ConsumerGroupHeartbeat",
-            request.group_id,
-            request.member_id,
-            request.member_epoch,
-            ErrorCode.UNSUPPORTED_VERSION,
+        self._request_errors.log_refused(
+            context, "ConsumerGroupHeartbeat", request.group_id, _NOT_ENABLED
         )
         return heartbeats.ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
 

@@ -3,7 +3,8 @@
 ShareGroupHeartbeat (76) and ShareGroupDescribe (77), version 1, DescribeShareGroupOffsets (90),
 versions 0 and 1, AlterShareGroupOffsets (91) and DeleteShareGroupOffsets (92), version 0. Listed
 where `group.coordinator.rebalance.protocols` contains `share`. If another broker of the cluster
-does not serve share groups, a heartbeat gets UNSUPPORTED_VERSION and the log says why.
+does not serve share groups, ApiVersions does not list heartbeats, fetches and acknowledgements; a
+heartbeat gets UNSUPPORTED_VERSION and the log says why.
 
 As in Kafka, a group or topic that does not exist has the start offset -1, without an error, and
 altering the offsets of a missing group creates it. The lag of version 1 (KIP-1226) counts the
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from ottla.broker.groups.share.records import Topics
     from ottla.broker.groups.share.share_group import ShareMember
     from ottla.broker.groups.share.share_groups import ShareGroups
+    from ottla.broker.handlers.common.group_request_errors import GroupRequestErrorLog
     from ottla.broker.security.authorization.access_control import Allows
     from ottla.protocol.steps import Steps
 
@@ -53,11 +55,13 @@ class ShareGroupHandlers:
         groups: ShareGroups,
         metadata: MetadataCache,
         check_cluster: Callable[[], Awaitable[None]],
+        request_errors: GroupRequestErrorLog,
     ) -> None:
         """`check_cluster` raises KafkaError where share groups cannot work (`ClusterSupport`)."""
         self._groups = groups
         self._metadata = metadata
         self._check_cluster = check_cluster
+        self._request_errors = request_errors
 
     def heartbeat(
         self, context: RequestContext, request: heartbeats.ShareGroupHeartbeatRequest
@@ -69,7 +73,7 @@ class ShareGroupHandlers:
         self, context: RequestContext, request: heartbeats.ShareGroupHeartbeatRequest
     ) -> None:
         try:
-            await self._check_cluster()
+            await self._check(context, request.group_id)
             result = await self._groups.heartbeat(
                 request, context.header.client_id or "", f"/{context.client_host}"
             )
@@ -96,6 +100,15 @@ class ShareGroupHandlers:
                 [heartbeats.TopicPartitions(topic_id, indexes) for topic_id, indexes in rows]
             )
         context.respond(response)
+
+    async def _check(self, context: RequestContext, group_id: str) -> None:
+        try:
+            await self._check_cluster()
+        except KafkaError as error:
+            if error.code == ErrorCode.UNSUPPORTED_VERSION:
+                reason = error_message(error) or ""
+                self._request_errors.log_refused(context, "ShareGroupHeartbeat", group_id, reason)
+            raise
 
     def describe(
         self, _: RequestContext, request: described.ShareGroupDescribeRequest

@@ -9,7 +9,7 @@ the client software, which are validated (KIP-511), and the supported and finali
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
 from ottla.broker.cluster.features import FeatureCache
@@ -25,6 +25,10 @@ from ottla.protocol.messages.api_versions import (
 )
 from ottla.protocol.registry import ApiKey
 
+NotOffered = Callable[[], Mapping[int, int | None]]
+"""The newest version to list by API key, None for none, where a cluster offers less than a broker
+serves."""
+
 # What is kept for each connection, and is a label of a metric. Kafka has no bound of its own; the
 # protocol's is 32 KB, and the request comes before authentication.
 _MAX_KEPT = 100
@@ -36,10 +40,16 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 class ApiVersionsHandler:
     """Builds the list from the handler table, so that it cannot differ from what is served."""
 
-    def __init__(self, entries: Sequence[HandlerEntry], features: FeatureCache) -> None:
+    def __init__(
+        self,
+        entries: Sequence[HandlerEntry],
+        features: FeatureCache,
+        not_offered: NotOffered = dict,
+    ) -> None:
         """`entries` is read at the first request: by then it has the entry of ApiVersions too."""
         self._entries = entries
         self._features = features
+        self._not_offered = not_offered
 
     @cached_property
     def _versions(self) -> list[ApiVersion]:
@@ -48,12 +58,24 @@ class ApiVersionsHandler:
             for entry in sorted(self._entries, key=lambda entry: entry.api_key)
         ]
 
+    def _offered(self) -> list[ApiVersion]:
+        limits = self._not_offered()
+        if not limits:
+            return self._versions
+        found = []
+        for listed in self._versions:
+            newest = limits.get(listed.api_key, listed.max_version)
+            if newest is not None:
+                newest = min(newest, listed.max_version)
+                found.append(ApiVersion(listed.api_key, listed.min_version, newest))
+        return found
+
     def response(self, error_code: int = ErrorCode.NONE) -> ApiVersionsResponse:
         """The list, with an error code for the response to an unknown version."""
         features = self._features
         return ApiVersionsResponse(
             error_code=error_code,
-            api_keys=self._versions,
+            api_keys=self._offered(),
             supported_features=[
                 SupportedFeatureKey(name, *levels) for name, levels in features.supported.items()
             ],

@@ -69,11 +69,6 @@ class ClientMetricsManager:
 
     # -- subscriptions --------------------------------------------------------------------------
 
-    @property
-    def names(self) -> list[str]:
-        """The subscriptions there are."""
-        return sorted(self._subscriptions)
-
     def update(self, name: str, properties: Mapping[str, str]) -> None:
         """A subscription has these settings now; without any it is gone."""
         if properties:

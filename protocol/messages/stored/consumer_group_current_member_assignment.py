@@ -35,21 +35,25 @@ class TopicPartitions(Struct):
     __slots__ = (
         "topic_id",
         "partitions",
+        "assignment_epochs",
         "unknown_tagged_fields",
     )
     FIELDS = (
         "topic_id uuid 0+",
         "partitions [int32] 0+",
+        "assignment_epochs [int32] 0+ null 0+ tag 0 0+",
     )
 
     def __init__(
         self,
         topic_id: bytes = ZERO_UUID,
         partitions: list[int] = EMPTY,
+        assignment_epochs: list[int] | None = EMPTY,
         unknown_tagged_fields: dict[int, bytes] | None = None,
     ) -> None:
         self.topic_id = topic_id
         self.partitions = [] if partitions is EMPTY else partitions
+        self.assignment_epochs = [] if assignment_epochs is EMPTY else assignment_epochs
         self.unknown_tagged_fields = unknown_tagged_fields
 
 

@@ -83,13 +83,13 @@ WANTED: tuple[tuple[str, str, str, str], ...] = (
         "confluent-kafka-javascript, `groupProtocol: 'consumer'` of @platformatic/kafka",
         "the new group protocol (KIP-848)",
         "UNSUPPORTED_VERSION",
-        "the same, unless `group.coordinator.rebalance.protocols` has `consumer`",
+        "works, unless the cluster has a broker of Kafka 3.9",
     ),
     (
         "`KafkaShareConsumer`, `ShareConsumer` of confluent-kafka, kafka-share-groups",
         "share groups (KIP-932)",
         "not listed in ApiVersions",
-        "the same, unless `group.coordinator.rebalance.protocols` has `share`",
+        "works, unless the cluster has a broker of Kafka 3.9",
     ),
     (
         "clients that push metrics, such as the Java clients; kafka-client-metrics",

@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 
 # One in so many steps a member leaves, or is gone without a word and comes back as another.
 LEAVES_ONE_IN = 60
+CONSUMER_GROUP = "group-shared-consumer"
+# Of a partition that the coordinator takes back, at each step: until then the member reads it.
+GIVES_UP = 0.5
+# Far above the session timeout, so that no member is removed because it gives up late.
+REVOCATION_MS = 60_000
 _LOST = (
     ErrorCode.UNKNOWN_MEMBER_ID,
     ErrorCode.ILLEGAL_GENERATION,
@@ -149,16 +154,28 @@ class SharingConsumerMember(SharingMember):
 
     def __init__(self, world: World, name: str, topic: str, partition: int) -> None:
         super().__init__(world, name, topic, partition)
-        self.group = "group-shared-consumer"
+        self.group = CONSUMER_GROUP
+        self.owners = world.owners
 
     def _forget(self) -> None:
         super()._forget()
         self.topic_id = b""
+        #: What the coordinator has assigned; `owned` also has what is not given up yet.
+        self.assigned: list[int] = []
+        self.world.owners.forget(self)
+
+    def failed(self, code: int) -> None:
+        member_id = self.member_id
+        super().failed(code)
+        if code == ErrorCode.FENCED_MEMBER_EPOCH:
+            self.member_id = member_id  # it joins again with epoch 0
 
     async def join(self) -> None:
         await self._beat(0)
 
     async def beat(self) -> bool:
+        if self.random.random() < GIVES_UP:
+            self.owned = [each for each in self.owned if each in self.assigned]
         return await self._beat(self.epoch)
 
     async def _beat(self, epoch: int) -> bool:
@@ -171,23 +188,28 @@ class SharingConsumerMember(SharingMember):
             self.group,
             self.member_id,
             epoch,
-            rebalance_timeout_ms=SESSION_MS,
+            rebalance_timeout_ms=REVOCATION_MS,
             subscribed_topic_names=[self.topic],
             topic_partitions=owned if epoch else [],
         )
+        sent_at = self.world.loop.now
         response = await self.send(request, Versions(0, 0))
         if response.error_code:
-            if response.error_code == ErrorCode.UNRELEASED_INSTANCE_ID:
-                self._forget()
             self.failed(response.error_code)
             return False
         self.member_id, self.epoch = response.member_id or self.member_id, response.member_epoch
         if response.assignment is not None:
-            self.owned = []
+            self.assigned = []
             for topic in response.assignment.topic_partitions:
                 self.topic_id = topic.topic_id
-                self.owned += topic.partitions
+                self.assigned += topic.partitions
+            given_up_later = [each for each in self.owned if each not in self.assigned]
+            self.owned = self.assigned + given_up_later
+        if self.epoch > 0:
+            self.owners.answered(self, sent_at)
         return True
 
     async def leave(self) -> None:
+        self.owned, self.assigned = [], []
+        self.owners.forget(self)
         await self._beat(-1)

@@ -19,13 +19,20 @@ from ottla.protocol.topics import TopicPartition
 from tests.doubles.async_client import AsyncClient
 from tests.simulation.cluster import seams
 from tests.simulation.cluster.clients import PRODUCERS, IdleProducer, Producer
-from tests.simulation.cluster.consumers import MEMBERS, RackReader, TailReader, UncommittedReader
+from tests.simulation.cluster.consumers import (
+    MEMBERS,
+    SESSION_MS,
+    RackReader,
+    TailReader,
+    UncommittedReader,
+)
 from tests.simulation.cluster.final_checks import FinalChecks
-from tests.simulation.cluster.groups import SharingConsumerMember, SharingMember
+from tests.simulation.cluster.groups import CONSUMER_GROUP, SharingConsumerMember, SharingMember
 from tests.simulation.cluster.history import History
 from tests.simulation.cluster.loop import FIRST_SECOND, Process, SimulatedLoop
 from tests.simulation.cluster.network import Network
 from tests.simulation.cluster.node import Node, substitute
+from tests.simulation.cluster.owners import Owners
 from tests.simulation.cluster.pace import draw_pace
 from tests.simulation.cluster.troubles import Troubles
 from tests.simulation.cluster.watch import Watch
@@ -114,6 +121,8 @@ class World:
             "log.retention.check.interval.ms": "20000",
             "num.recovery.threads.per.data.dir": "1",
             "group.coordinator.rebalance.protocols": "classic,consumer",
+            "group.consumer.min.session.timeout.ms": str(SESSION_MS),
+            "group.consumer.session.timeout.ms": str(SESSION_MS),
             "log.dir.failure.timeout.ms": "5000",
             "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
             # Without power only what was synced is left, so what is acknowledged must be.
@@ -125,6 +134,7 @@ class World:
         }
         self.nodes = {each: Node(self, each, settings) for each in range(1, shape.brokers + 1)}
         self.bootstrap = ",".join(f"b{each}:9092" for each in self.nodes)
+        self.owners = Owners(self, CONSUMER_GROUP, SESSION_MS / 1000)
         self.clients = Process("clients")
         self.producers: list[Any] = []
         self.troubles = Troubles(self)

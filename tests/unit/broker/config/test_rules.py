@@ -101,13 +101,19 @@ RANGE = "org.apache.kafka.coordinator.group.assignor.RangeAssignor"
 
 
 def test_defaults_are_kafkas() -> None:
-    settings = group_settings(BrokerConfig({}), lambda group_id: {})
-    assert not settings.has_consumer_groups
+    """Of Kafka 4 for the group protocols, with ZooKeeper and without."""
+    for given in ({}, {"zookeeper.connect": "z:2181"}):
+        config = BrokerConfig(given)
+        settings = group_settings(config, lambda group_id: {})
+        assert settings.group_coordinator_rebalance_protocols == {"classic", "consumer", "share"}
+        assert config.default_text("group.consumer.migration.policy") == "bidirectional"
+    one = BrokerConfig({"group.coordinator.rebalance.protocols": "classic"})
+    assert not group_settings(one, lambda group_id: {}).has_consumer_groups
     assert settings.group_consumer_assignors == ("uniform", "range")
     assert settings.group_consumer_heartbeat_interval_ms == 5_000
     assert settings.group_consumer_session_timeout_ms == 45_000
     assert settings.group_consumer_max_size == 2**31 - 1
-    assert settings.group_consumer_migration_policy == "disabled"
+    assert settings.group_consumer_migration_policy == "bidirectional"
 
 
 def test_the_codec_of_the_offsets_topic() -> None:

@@ -37,7 +37,9 @@ def handlers(scene: Scene, code: int = 0) -> ShareGroupHandlers:
             raise KafkaError(code)
 
     snapshot = SimpleNamespace(topic_names={TOPIC: "t"})
-    return ShareGroupHandlers(scene.groups, cast(Any, SimpleNamespace(snapshot=snapshot)), check)
+    errors = GroupRequestErrorLog(scene.coordinator.events, scene.timer.clock.now_ms)
+    metadata = cast(Any, SimpleNamespace(snapshot=snapshot))
+    return ShareGroupHandlers(scene.groups, metadata, check, errors)
 
 
 async def beat(made: ShareGroupHandlers, epoch: int = 0) -> ShareGroupHeartbeatResponse:
@@ -153,7 +155,7 @@ async def test_members_of_other_protocols_cannot_join_a_share_group() -> None:
     assert isinstance(refused, JoinGroupResponse)
     assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     context = FakeContext(68, 1)
-    ConsumerGroupHandlers(cast(Any, None), errors, scene.groups.has).heartbeat(
+    ConsumerGroupHandlers(cast(Any, None), errors, cast(Any, None), scene.groups.has).heartbeat(
         cast(RequestContext, context), ConsumerGroupHeartbeatRequest(group_id="g")
     )
     (response,) = context.responses

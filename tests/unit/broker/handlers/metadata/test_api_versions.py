@@ -39,6 +39,21 @@ def test_the_table_is_shown_in_order(version: int) -> None:
     assert rows == [(1, 0, 17), (18, 0, 4)]
 
 
+def test_what_the_cluster_does_not_offer_is_not_listed() -> None:
+    limits: dict[int, int | None] = {}
+    entries = [HandlerEntry(key, "API", 0, 2, _no_handler) for key in (1, 2, 3)]
+    handler = ApiVersionsHandler(entries, FEATURES, lambda: limits)
+
+    def listed() -> list[tuple[int, int]]:
+        return [(row.api_key, row.max_version) for row in handler.response().api_keys]
+
+    assert listed() == [(1, 2), (2, 2), (3, 2)]
+    limits.update({1: None, 2: 0, 3: 9})
+    assert listed() == [(2, 0), (3, 2)]
+    limits.clear()
+    assert listed() == [(1, 2), (2, 2), (3, 2)]
+
+
 @pytest.mark.parametrize("version", range(5))
 def test_features_are_shown_from_version_3_on(
     version: int, monkeypatch: pytest.MonkeyPatch

@@ -7,8 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from ottla.broker.share.cluster_support import ClusterSupport
+from ottla.broker.groups.cluster_support import CONSUMER, SHARE, ClusterSupport, protocols_of
 from ottla.protocol.errors import ErrorCode, KafkaError
+from tests.doubles.eventually import eventually_async
 
 WITH, WITHOUT = {84: (0, 0)}, {1: (0, 16)}
 
@@ -35,7 +36,7 @@ class Cluster:
 
     async def code(self) -> int:
         try:
-            await self.support.check()
+            await self.support.check(SHARE)
         except KafkaError as error:
             return error.code
         return ErrorCode.NONE
@@ -64,7 +65,7 @@ async def test_one_broker_without(caplog: pytest.LogCaptureFixture) -> None:
     assert await cluster.code() == ErrorCode.NONE
     cluster.versions[3] = WITH  # it comes back with share groups
     assert await cluster.code() == ErrorCode.NONE
-    assert caplog.messages[1:] == ["Every broker serves share groups now"]
+    assert caplog.messages[1:] == ["Every broker serves groups of the share protocol now"]
 
 
 async def test_a_broker_that_cannot_be_reached() -> None:
@@ -77,3 +78,39 @@ async def test_a_broker_that_cannot_be_reached() -> None:
     assert await cluster.code() == ErrorCode.NONE  # what is known holds until it is unregistered
     cluster.versions[2] = WITHOUT
     assert await cluster.code() == ErrorCode.UNSUPPORTED_VERSION
+
+
+KAFKA_39 = {68: (0, 0), 69: (0, 0)}
+OTTLA = {68: (0, 0), 69: (0, 1), 84: (0, 0)}  # as it answers in a cluster that offers less
+
+
+def test_the_protocols_of_a_broker_do_not_depend_on_what_its_cluster_offers() -> None:
+    assert protocols_of(KAFKA_39) == frozenset()
+    assert protocols_of(OTTLA) == {CONSUMER, SHARE}
+    assert protocols_of({69: (0, 1)}) == {CONSUMER}
+
+
+async def test_a_broker_that_is_new_is_asked_and_offers_what_it_has() -> None:
+    cluster = Cluster(b2=OTTLA, b3=OTTLA)
+    assert not cluster.support.serves(CONSUMER)  # a heartbeat waits for the answer
+    assert cluster.support.not_offered() == {}  # a client that connects does not give up
+    await eventually_async(lambda: cluster.support.serves(CONSUMER))
+    assert cluster.support.serves(SHARE)
+    assert cluster.asked == [2, 3]
+    cluster.versions[4] = KAFKA_39
+    assert cluster.support.not_offered() == {}
+    await eventually_async(lambda: bool(cluster.support.not_offered()))
+    assert cluster.support.not_offered() == {68: 0, 76: None, 78: None, 79: None}
+    assert not cluster.support.serves(CONSUMER)
+    cluster.now_s = 1_000.0
+    assert 76 in cluster.support.not_offered()  # until it answers otherwise
+    del cluster.versions[4]
+    assert cluster.support.not_offered() == {}
+
+
+async def test_each_protocol_is_checked_for_itself() -> None:
+    cluster = Cluster(b2={69: (0, 1)})
+    await cluster.support.check(CONSUMER)
+    with pytest.raises(KafkaError, match="Broker 2 of the cluster does not serve share groups"):
+        await cluster.support.check(SHARE)
+    assert cluster.support.not_offered() == {76: None, 78: None, 79: None}
