@@ -88,6 +88,10 @@ _MAX_TRACKED = 1_000
 
 # Of the partitions of a fetch: the results, their bytes, whether the response is sent at once, and
 # the partition that is read from remote storage before, one of a request.
+# A follower waits for news for a part of the time after which it would lag too much, or would
+# take the leader for dead.
+_SHARE_OF_TIMEOUT = 4
+
 ReadResults = tuple["list[FetchResult]", int, bool, "RemoteStorageFetch | None"]
 
 
@@ -114,8 +118,11 @@ class ReplicaManager:
         read_replica: RackAwareReplicaSelector | None = None,
         remote_logs: RemoteLogManager | None = None,
         purge_intervals: tuple[int, int] = (1000, 1000),
+        socket_timeout_ms: int = 30_000,
     ) -> None:
         """`purge_intervals` are those of the produce and the fetch purgatory.
+
+        `socket_timeout_ms` is `replica.socket.timeout.ms`, which followers have as well.
 
         `deferred_validation` validates batches that take long in worker threads; None: all batches
         are validated on the event loop.
@@ -139,7 +146,8 @@ class ReplicaManager:
         self.remote_fetches: RemoteFetches | None = None
         # What changes while a fetch is read, for each one in progress.
         self._reading: dict[int, dict[PartitionKey, None]] = {}
-        self.session_watches = SessionWatches(self.partitions.get)
+        self.session_watches = SessionWatches(self.partitions.get, timer)
+        self._socket_timeout_ms = socket_timeout_ms
         self._clock = clock
         self._metadata = metadata
         self._refusals = RefusalLog(context.now_ms)
@@ -495,6 +503,10 @@ class ReplicaManager:
             params, by_key, self.partitions.get, respond, changed=list(watch.news), news=()
         )
         operation.throttle = self.leader_throttle
+        operation.delay_ms = watch.wait_ms(
+            params.max_wait_ms,
+            min(self.context.lag_time_max_ms, self._socket_timeout_ms) // _SHARE_OF_TIMEOUT,
+        )
         watch.waiting = operation
         self.fetch_purgatory.try_complete_else_watch(operation, ())
         return None

@@ -20,11 +20,17 @@ if TYPE_CHECKING:
     from ottla.broker.replication.delayed_fetch import DelayedFetch
     from ottla.broker.replication.fetch_sessions import FetchItem, FetchSession, PartitionKey
     from ottla.broker.replication.partition import Partition
+    from ottla.broker.runtime.timer import DelayQueue
 
 logger = logging.getLogger("ottla.replication")
 
 # What is not reported reaches a follower after this time, at most.
 MAX_SCAN_INTERVAL_MS = 5_000
+
+# After so many empty responses in a row, the next requests wait two and then four times as long as
+# they ask for. A follower that gets a new partition of this leader begins with it after its wait.
+_SILENT_ROUNDS = 3
+_LONGEST_WAITS = 4
 
 
 class SessionWatch:
@@ -38,6 +44,9 @@ class SessionWatch:
         "_replica_id",
         "_round_ms",
         "_scanned_ms",
+        "_silent_rounds",
+        "_timer",
+        "_wait_ms",
         "by_key",
         "is_closed",
         "news",
@@ -45,7 +54,10 @@ class SessionWatch:
     )
 
     def __init__(
-        self, partition_of: Callable[[PartitionKey], Partition | None], replica_id: int
+        self,
+        partition_of: Callable[[PartitionKey], Partition | None],
+        replica_id: int,
+        timer: DelayQueue,
     ) -> None:
         self.by_key: dict[PartitionKey, FetchItem] = {}
         self.news: dict[PartitionKey, None] = {}
@@ -58,6 +70,10 @@ class SessionWatch:
         self._is_scanned = False
         self._scanned_ms = 0
         self._round_ms = 0
+        self._silent_rounds = 0
+        self._timer = timer
+        # How long the fetch that waits asked to wait, if it waits longer.
+        self._wait_ms = 0
 
     def begin(
         self, items: Iterable[FetchItem], replica_epoch: int, now_ms: int, interval_ms: int
@@ -76,6 +92,27 @@ class SessionWatch:
     def end(self) -> None:
         """All that `begin` returned was read."""
         self._is_scanned = True
+
+    def wait_ms(self, asked_ms: int, most_ms: int) -> int:
+        """How long a request without news waits, which asks for `asked_ms`.
+
+        Where nothing happens it is longer, up to `most_ms`. A change ends the silence, also that of
+        the request that waits: followers learn of it as soon as otherwise.
+        """
+        if self.news:
+            self._silent_rounds = 0
+        self._silent_rounds += 1
+        times = min(_LONGEST_WAITS, 1 << max(0, self._silent_rounds - _SILENT_ROUNDS))
+        found = max(asked_ms, min(asked_ms * times, most_ms))
+        self._wait_ms = asked_ms if found > asked_ms else 0
+        return found
+
+    def end_silence(self) -> None:
+        """The fetch that waits, and the next ones, wait as long as they ask for."""
+        self._silent_rounds = 0
+        wait_ms, self._wait_ms = self._wait_ms, 0
+        if wait_ms and self.waiting is not None:
+            self._timer.schedule(wait_ms, self.waiting.expire)
 
     def scan_next_time(self) -> None:
         """The next request reads all partitions."""
@@ -102,6 +139,8 @@ class SessionWatch:
                 waiting.try_complete_for(key)
             except Exception:
                 logger.exception("The check of a delayed fetch failed")
+        if self._wait_ms:
+            self.end_silence()
 
     def _record_progress(self, key: PartitionKey) -> None:
         """The follower had all records at its last request, which did not read the partition."""
@@ -115,10 +154,15 @@ class SessionWatch:
 class SessionWatches:
     """All watches, by partition. Loop only."""
 
-    def __init__(self, partition_of: Callable[[PartitionKey], Partition | None]) -> None:
+    def __init__(
+        self, partition_of: Callable[[PartitionKey], Partition | None], timer: DelayQueue
+    ) -> None:
         self._partition_of = partition_of
+        self._timer = timer
         # Of each partition as many as it has followers, and those of sessions that have ended.
         self.by_key: dict[PartitionKey, list[SessionWatch]] = {}
+        # The last one of each follower and each of its fetchers, by the session.
+        self._all: dict[int, SessionWatch] = {}
 
     def of(
         self, session: FetchSession, items: Iterable[FetchItem], replica_id: int
@@ -131,7 +175,7 @@ class SessionWatches:
         if session.watch is not None:
             return session.watch
         changes = session.changes
-        watch = SessionWatch(self._partition_of, replica_id)
+        watch = SessionWatch(self._partition_of, replica_id, self._timer)
         by_key = self.by_key
         for item in items:
             watch.by_key[item.key] = item
@@ -141,6 +185,9 @@ class SessionWatches:
             watch.close()
             return None
         session.watch = watch
+        for number in [number for number, each in self._all.items() if each.is_closed]:
+            del self._all[number]
+        self._all[session.session_id] = watch
         return watch
 
     def changed(self, key: PartitionKey) -> None:
@@ -172,5 +219,11 @@ class SessionWatches:
 
     def scan_all(self) -> None:
         """The next request of each session reads all its partitions."""
-        for watch in {id(each): each for of in self.by_key.values() for each in of}.values():
+        for watch in self._all.values():
             watch.scan_next_time()
+
+    def end_silence(self) -> None:
+        """Partitions get leaders and followers: a follower that begins with one must not wait long
+        for another one."""
+        for watch in self._all.values():
+            watch.end_silence()

@@ -27,8 +27,9 @@ from tests.doubles.request_context import FakeContext, finished
 from tests.unit.broker.handlers.scene import DataPath
 from tests.unit.broker.replication.test_fetcher import BOTH, LEADER, Pair
 
-ROUNDS = 5
+ROUNDS = 7
 WAIT_MS = 500
+LAG_TIME_MAX_MS = 30_000  # Kafka's default
 #: Of what does not grow, such as the head of a request.
 TOLERANCE = 0.15
 
@@ -63,6 +64,7 @@ def whole_turns() -> Iterator[None]:
 async def calls_of_a_pair(partitions: int) -> tuple[float, int]:
     """Of a follower and its leader: an idle round, and one with a record of one partition."""
     pair = Pair()
+    pair.leading.manager.context.lag_time_max_ms = LAG_TIME_MAX_MS
     publish(pair.leading.metadata, update_of(partitions))
     for replicas in (pair.leading, pair.following):
         replicas.publish = lambda *_: None  # type: ignore[method-assign]  # once is enough
@@ -111,6 +113,7 @@ class Peers:
 
     def __init__(self, peers: int) -> None:
         self.path = DataPath()
+        self.path.manager.context.lag_time_max_ms = LAG_TIME_MAX_MS
         self.path.sessions.cache._slots = peers
         brokers = range(2, peers + 2)
         self.path.live.update(brokers)
@@ -128,7 +131,7 @@ class Peers:
             request = self._request(broker, session)
             handled = self.path.fetch.handle(cast("RequestContext", context), request)
             contexts.append((number, context, finished(handled)))
-        self.path.timer.advance(WAIT_MS + 1)
+        self.path.timer.advance(8 * WAIT_MS)  # where nothing happens the wait is longer
         for number, context, result in contexts:
             response: Any = context.responses[0] if result is DEFERRED else result
             assert response.error_code == 0

@@ -90,8 +90,9 @@ class Follower:
     def round(self) -> list[PartitionData]:
         """A request that waits until its time is over, unless something changed."""
         responses = self.fetch()
-        if not responses:
-            self.replicas.timer.advance(WAIT_MS + 1)
+        for _ in range(8):  # where nothing happens the wait is longer
+            if not responses:
+                self.replicas.timer.advance(WAIT_MS + 1)
         (found,) = responses
         return found
 
@@ -112,10 +113,12 @@ class Follower:
 
 def test_an_idle_round_reads_nothing() -> None:
     follower = Follower()
+    follower.manager.context.lag_time_max_ms = 60_000
     follower.read_items.clear()
-    for _ in range(4):
+    for _ in range(3):
         assert follower.round() == []
-    assert follower.read_items == [[]] * 8, "neither when it begins nor when it ends"
+        follower.manager.session_watches.end_silence()
+    assert follower.read_items == [[]] * 6, "neither when it begins nor when it ends"
 
 
 def test_all_partitions_are_read_now_and_then() -> None:
@@ -250,3 +253,50 @@ def test_the_end_of_a_session_completes_its_fetch() -> None:
     assert (TOPIC, 1) not in watches, "it is dropped when its partition changes"
     assert [each.partition_index for each in follower.round()] == [1], "a new watch reads all"
     assert len(watches[TOPIC, 0]) == 1
+
+
+def wait_of(follower: Follower, *, change_after_ms: int = -1) -> int:
+    """How long a request waits, to 100 ms."""
+    responses = follower.fetch()
+    waited = 0
+    while not responses:
+        if waited == change_after_ms:
+            follower.manager.session_watches.end_silence()
+        follower.replicas.timer.advance(100)
+        waited += 100
+    return waited
+
+
+def test_silence_makes_waits_longer_and_any_change_ends_it() -> None:
+    follower = Follower()
+    follower.manager.session_watches.end_silence()
+    waits = [wait_of(follower) for _ in range(7)]
+    assert waits == [500, 500, 500, 1000, 2000, 2000, 2000]
+    assert wait_of(follower, change_after_ms=1000) == 1500
+    assert wait_of(follower) == 500
+    for _ in range(5):
+        wait_of(follower)
+    responses = follower.fetch()
+    follower.replicas.timer.advance(300)
+    _delete_records(follower)
+    follower.replicas.timer.advance(400)
+    assert not responses
+    follower.replicas.timer.advance(101)
+    assert [data.log_start_offset for data in responses[0]] == [1]
+
+
+def test_the_first_record_after_silence_is_sent_at_once() -> None:
+    follower = Follower()
+    for _ in range(8):
+        follower.round()
+    responses = follower.fetch()
+    follower.replicas.append(1, index=2)
+    assert [data.partition_index for data in responses[0]] == [2]
+
+
+def test_a_short_allowed_lag_bounds_the_wait() -> None:
+    follower = Follower()
+    follower.manager.context.lag_time_max_ms = 2400
+    for _ in range(8):
+        follower.round()
+    assert wait_of(follower) == 600
