@@ -98,6 +98,7 @@ class BrokerState:
         #: The paths of log directories of the last start that are not there.
         self.missing_directories: Callable[[], Sequence[str]] = lambda: ()
         self._now = now
+        self._started = now()
         self._write_problem: Callable[[], WriteProblem | None] = lambda: None
 
     def watch(
@@ -168,6 +169,7 @@ class BrokerState:
             "broker_id": None if observed is None else observed.broker_id,
             "cluster_id": None if observed is None else observed.cluster_id,
             "phase": self.phase.name.lower(),
+            "uptime_seconds": round(self._now() - self._started, 1),
             "ready": reason is None,
             "reason": reason,
             "faults": [fault._asdict() for fault in faults],
