@@ -142,8 +142,8 @@ def model(points: list[Point]) -> str:
     of_peer = max(0.0, (large.idle_ms - small.idle_ms) / peers) if peers else 0.0
     base = max(0.0, small.idle_ms - of_peer * (small.brokers - 1))
     lines = [
-        "| cluster | idle broker | a broker lost | requests when a broker returns |",
-        "|---|---|---|---|",
+        "| cluster | idle broker | requests when a broker returns |",
+        "|---|---|---|",
     ]
     for brokers, partitions in ((100, 100_000), (1000, 1_000_000)):
         led = partitions / brokers
@@ -152,7 +152,6 @@ def model(points: list[Point]) -> str:
         lines.append(
             f"| {brokers} brokers, {partitions:,} partitions "
             f"| {base + of_peer * (brokers - 1):.0f} ms/s "
-            f"| {led * large.lost_ms / 1000:.1f} s of all brokers "
             f"| {full / 1e6:.0f} MB to it, {told / 1e6:,.0f} MB to the others |"
         )
     return "\n".join(lines)
