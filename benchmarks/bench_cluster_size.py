@@ -1,8 +1,8 @@
 """`python -m benchmarks.bench_cluster_size`: what a growing cluster costs, beside Apache Kafka's.
 
 For each kind and number of brokers one cluster: idle without and with topics, topics created, a
-broker lost and back. Processor time is that of all brokers. From two sizes follow the costs of a
-peer and of a replica, and from these a model of larger clusters. `--page` writes both into
+broker lost and back. Processor time is that of all brokers. The largest cluster gives the cost of a
+peer, and that a model of larger clusters. `--page` writes both into
 docs/limits.md. `--kinds ottla` needs no Java; `--brokers 3,8,20` are other sizes.
 """
 
@@ -135,12 +135,10 @@ def table(points: list[Point]) -> str:
 
 
 def model(points: list[Point]) -> str:
-    """What larger clusters of Ottla cost, by the costs of a peer and of a replica."""
-    ours = sorted((each for each in points if each.kind == "ottla"), key=lambda each: each.brokers)
-    small, large = ours[0], ours[-1]
-    peers = large.brokers - small.brokers
-    of_peer = max(0.0, (large.idle_ms - small.idle_ms) / peers) if peers else 0.0
-    base = max(0.0, small.idle_ms - of_peer * (small.brokers - 1))
+    """What larger clusters of Ottla cost, by the cost of a peer and the bytes of a partition."""
+    large = max((each for each in points if each.kind == "ottla"), key=lambda each: each.brokers)
+    # Replication begins with the first partition, and nothing else does.
+    of_peer = max(0.0, large.idle_ms - large.idle_empty_ms) / (large.brokers - 1)
     lines = [
         "| cluster | idle broker | requests when a broker returns |",
         "|---|---|---|",
@@ -151,7 +149,7 @@ def model(points: list[Point]) -> str:
         told = 2 * brokers * led * REPLICAS * STATE_BYTES
         lines.append(
             f"| {brokers} brokers, {partitions:,} partitions "
-            f"| {base + of_peer * (brokers - 1):.0f} ms/s "
+            f"| {large.idle_empty_ms + of_peer * (brokers - 1):.0f} ms/s "
             f"| {full / 1e6:.0f} MB to it, {told / 1e6:,.0f} MB to the others |"
         )
     return "\n".join(lines)
