@@ -51,13 +51,15 @@ SETTINGS = {
 
 
 class Cluster:
-    """Three running brokers of one kind, and requests to each of them."""
+    """Running brokers of one kind, and requests to each of them."""
 
-    def __init__(self, kind: str, directory: Path, zookeeper: str) -> None:
+    def __init__(
+        self, kind: str, directory: Path, zookeeper: str, broker_ids: tuple[int, ...] = BROKER_IDS
+    ) -> None:
         self.kind = kind
         self.tree = KazooClient(zookeeper)
         self.brokers: dict[int, targets.Target] = {}
-        for broker_id in BROKER_IDS:
+        for broker_id in broker_ids:
             folder = directory / f"{kind}-{broker_id}"
             settings = {**SETTINGS, "broker.id": str(broker_id), "zookeeper.connect": zookeeper}
             self.brokers[broker_id] = (
@@ -74,7 +76,8 @@ class Cluster:
         self.tree.start()
         for broker in self.brokers.values():
             broker.launch()
-        self.wait_for_metadata(lambda found: len(found.brokers) == len(BROKER_IDS))
+        count = len(self.brokers)
+        self.wait_for_metadata(lambda found: len(found.brokers) == count, tuple(self.brokers))
 
     def stop(self) -> None:
         for broker in self.brokers.values():
@@ -118,7 +121,7 @@ class Cluster:
         return time.perf_counter()
 
     def controller(self) -> int:
-        response = self.call(BROKER_IDS[0], MetadataRequest(topics=[]))
+        response = self.call(next(iter(self.brokers)), MetadataRequest(topics=[]))
         assert isinstance(response, MetadataResponse)
         return response.controller_id
 

@@ -8,10 +8,12 @@ from typing import Annotated
 import typer
 
 from ottla.cli.app import family
+from ottla.cli.broker_status import BrokerStatus, read_all
+from ottla.cli.copies import COLUMNS, progress_rows, readable
 from ottla.cli.offsets import parse_partitions
 from ottla.cli.output import Cell, Failure, print_json, print_rows, usage
 from ottla.cli.reassign import app as reassign
-from ottla.cli.session import Session, check, connected, explain
+from ottla.cli.session import HttpOption, Session, check, connected, explain
 from ottla.cli.values import read_json_file
 from ottla.protocol.client.operations import Controller
 from ottla.protocol.errors import ErrorCode
@@ -24,6 +26,7 @@ from ottla.protocol.topics import TopicPartition
 
 EXAMPLES = """\
   ottla partitions under-replicated
+  ottla partitions progress                           what is left to copy, and for how long
   ottla partitions elect-leaders                      preferred leaders of all partitions
   ottla partitions elect-leaders orders:0 --unclean
   ottla partitions reassign generate orders --brokers 1,2,3 --out plan.json
@@ -35,6 +38,8 @@ app = family("Elect leaders, reassign replicas, list under-replicated.", EXAMPLE
 app.add_typer(reassign, name="reassign")
 
 PREFERRED, UNCLEAN = 0, 1
+# A broker that does not respond on its HTTP port must not hold the command up.
+STATUS_SECONDS = 2.0
 
 
 @app.command("under-replicated")
@@ -70,6 +75,25 @@ def under_replicated(
         print_rows(rows, columns, empty="Every replica is in sync.")
     if rows:
         raise Failure(f"{len(rows)} partition(s) are under-replicated or offline.")
+
+
+@app.command()
+@connected
+def progress(session: Session, http: HttpOption = None) -> None:
+    """Show what replicas have left to copy, by broker, and how long that takes.
+
+    They are those of reassignments, and of brokers that were away.
+    """
+    states = {
+        each.broker_id: each
+        for each in read_all(session, http or (), STATUS_SECONDS)
+        if isinstance(each, BrokerStatus) and each.broker_id is not None
+    }
+    rows = progress_rows(session, session.client.metadata(None), states)
+    if session.json:
+        print_json(rows)
+    else:
+        print_rows(map(readable, rows), COLUMNS, empty="Every replica is in sync.")
 
 
 @app.command("elect-leaders")

@@ -11,6 +11,7 @@ from ottla.cli.cluster_checks import (
     partition_problems,
     throttle_problems,
 )
+from ottla.cli.copies import COLUMNS, progress_rows, readable, restart_line
 from ottla.cli.output import Cell, Failure, print_fields, print_json, print_rows, say
 from ottla.cli.session import HttpOption, Session, connected
 
@@ -25,7 +26,10 @@ def status(
     session: Session,
     http: HttpOption = None,
 ) -> None:
-    """Print brokers, partitions and problems. Exit code 1 if there is a problem.
+    """Print brokers, partitions, progress and problems. Exit code 1 if there is a problem.
+
+    Progress is that of reassignments and of brokers that restarted: what is left to copy, and how
+    long that takes.
 
     `ottla doctor` also connects to each broker, and tells what to do about each problem.
 
@@ -39,7 +43,7 @@ def status(
     states = {
         each.broker_id: each
         for each in read_all(session, http or (), _STATUS_SECONDS)
-        if isinstance(each, BrokerStatus)
+        if isinstance(each, BrokerStatus) and each.broker_id is not None
     }
     brokers: list[dict[str, Cell]] = [
         {
@@ -49,6 +53,8 @@ def status(
         }
         for row in sorted(metadata.brokers, key=lambda each: each.node_id)
     ]
+    progress = progress_rows(session, metadata, states)
+    restart = restart_line(states, progress)
     found = cluster_problems(metadata) + partition_problems(metadata)
     found += throttle_problems(session, metadata)
     problems = [each.finding for each in found]
@@ -60,11 +66,17 @@ def status(
         **partition_counts(len(metadata.topics), partitions),
     }
     if session.json:
-        print_json({**fields, "ok": not problems, "problems": problems, "brokers": brokers})
+        document = {**fields, "ok": not problems, "problems": problems, "brokers": brokers}
+        print_json({**document, "progress": progress, "restart": restart})
     else:
         print_fields(fields)
         say("")
         print_rows(brokers, list(brokers[0]) if brokers else [])
+        if progress:
+            say("\nReplicas that copy, of reassignments and of brokers that restarted:")
+            print_rows(map(readable, progress), COLUMNS)
+        if restart:
+            say(f"\n{restart}")
         for line in problems:
             say(f"\nPROBLEM  {line}")
     if problems:

@@ -11,6 +11,8 @@ import hmac
 import struct
 from typing import NamedTuple
 
+from ottla.broker.config.java_aliases import hashtable_order
+
 MAGIC = b"\xfe\xed\xfe\xed"
 
 _KEY, _CERTIFICATE = 1, 2
@@ -22,9 +24,10 @@ _MAX_ENTRIES = 10_000
 
 
 class JavaKeyStore(NamedTuple):
-    """`keys` are (PKCS #8, certificate chain) and `certificates` trusted ones, all in DER."""
+    """`keys` are (alias, PKCS #8, certificate chain) in the order in which Java lists them, and
+    `certificates` trusted ones, all in DER."""
 
-    keys: list[tuple[bytes, list[bytes]]]
+    keys: list[tuple[str, bytes, list[bytes]]]
     certificates: list[bytes]
 
 
@@ -42,12 +45,16 @@ def read_java_key_store(
     if reader.take(4) != MAGIC or reader.number(4) not in (1, 2):
         raise ValueError("it is no JKS store of version 1 or 2")
     version = struct.unpack(">I", body[4:8])[0]
-    keys: list[tuple[bytes, list[bytes]]] = []
+    keys: dict[str, tuple[str, bytes, list[bytes]]] = {}
+    aliases: list[str] = []
     certificates: list[bytes] = []
     password = key_password if key_password is not None else store_password
     for _ in range(reader.count()):
         tag = reader.number(4)
-        reader.take(reader.number(2))  # the alias
+        # Java's own form of UTF-8: NUL has two bytes, and surrogates stay as they are.
+        name = reader.take(reader.number(2)).replace(b"\xc0\x80", b"\0")
+        alias = name.decode("utf-8", "surrogatepass")
+        aliases.append(alias)
         reader.take(8)  # the date of creation
         if tag == _CERTIFICATE:
             certificates.append(reader.certificate(version))
@@ -55,10 +62,11 @@ def read_java_key_store(
             protected = reader.take(reader.number(4))
             chain = [reader.certificate(version) for _ in range(reader.count())]
             if password is not None:
-                keys.append((_recover(protected, password), chain))
+                keys[alias] = alias, _recover(protected, password), chain
         else:
             raise ValueError(f"it has an entry of the unknown type {tag}")
-    return JavaKeyStore(keys, certificates)
+    listed = [keys[alias] for alias in hashtable_order(aliases) if alias in keys]
+    return JavaKeyStore(listed, certificates)
 
 
 class _Reader:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from ottla.broker.config import pem
 from ottla.broker.config.errors import ConfigError
+from ottla.broker.config.java_aliases import hash_map_order
 
 TYPES = ("JKS", "PKCS12", "PEM")
 
@@ -34,31 +35,41 @@ class Keys(NamedTuple):
 
 def read_keys(
     setting: str, path: str, kind: str | None, store_password: str | None, key_password: str | None
-) -> Keys:
-    """The keys in the file that `setting`.location names. Raises ConfigError."""
+) -> list[Keys]:
+    """The keys in the file that `setting`.location names, in the order in which Java prefers one
+    of several of the same kind. Raises ConfigError."""
     data = _read(setting, path, kind)
     where = f"{setting}.location: {path}"
     try:
         if _is_jks(data):
-            from ottla.broker.config.java_key_store import read_java_key_store
-
-            if store_password is None:
-                raise ValueError(f"it needs {setting}.password")
-            keys = read_java_key_store(data, store_password, key_password).keys
-            if not keys:
-                raise ValueError("it has no private key")
-            key, chain = keys[0]
-            return Keys(b"".join([_pem("PRIVATE KEY", key), *_certificates(chain)]), None)
+            return _keys_of_jks(data, setting, store_password, key_password)
         if data.startswith(b"\x30"):
-            return Keys(_keys_of_pkcs12(data, store_password), None)
+            return _keys_of_pkcs12(data, store_password)
     except ValueError as error:
         raise ConfigError(f"{where}: {error}.") from None
     try:
-        return Keys(pem.keys_and_certificates(data), key_password)
+        return [Keys(pem.keys_and_certificates(data), key_password)]
     except pem.PemError as error:
         raise ConfigError(
             f"No private key with its certificate can be read from {path}: {error}."
         ) from None
+
+
+def _keys_of_jks(
+    data: bytes, setting: str, store_password: str | None, key_password: str | None
+) -> list[Keys]:
+    from ottla.broker.config.java_key_store import read_java_key_store
+
+    if store_password is None:
+        raise ValueError(f"it needs {setting}.password")
+    keys = read_java_key_store(data, store_password, key_password).keys
+    if not keys:
+        raise ValueError("it has no private key")
+    found = {
+        alias: Keys(b"".join([_pem("PRIVATE KEY", key), *_certificates(chain)]), None)
+        for alias, key, chain in keys
+    }
+    return [found[alias] for alias in hash_map_order(found)]
 
 
 def read_trust(setting: str, path: str, kind: str | None, password: str | None) -> bytes:
@@ -211,23 +222,69 @@ def _is_jks(data: bytes) -> bool:
     return data.startswith(b"\xfe\xed\xfe\xed")
 
 
-def _keys_of_pkcs12(data: bytes, password: str | None) -> bytes:
+def _keys_of_pkcs12(data: bytes, password: str | None) -> list[Keys]:
     store = _load_pkcs12(data, password)
     if store.key is None or store.cert is None:
         raise ValueError("it has no private key with a certificate")
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
 
-    key = store.key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+    from ottla.broker.config.pkcs12_keys import stored_keys
+
+    try:
+        stored = stored_keys(data)
+    except (ValueError, IndexError):
+        stored = []  # in another encoding: `cryptography` found its first key
+    secret = (password or "").encode()
+    try:
+        keys = {
+            each.alias: serialization.load_der_private_key(
+                each.pkcs8, secret if each.is_encrypted else None
+            )
+            for each in stored
+        } or {"": store.key}
+    except UnsupportedAlgorithm as error:
+        raise ValueError(f"a key in it cannot be read: {error}") from None
+    stored_certificates = (store.cert, *store.additional_certs)
+    # Certificates of other keys in the store are not of a chain.
+    by_subject = {each.certificate.subject: each.certificate for each in stored_certificates[::-1]}
+    found = []
+    for alias in hash_map_order(keys):
+        private = keys[alias]
+        leaf = _certificate_of(private, alias, stored_certificates)
+        if leaf is None:
+            continue
+        key = private.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+        chain, others = [leaf], dict(by_subject)
+        others.pop(leaf.subject, None)
+        while chain[-1].issuer in others and chain[-1].issuer != chain[-1].subject:
+            chain.append(others.pop(chain[-1].issuer))
+        text = (each.public_bytes(serialization.Encoding.PEM) for each in chain)
+        found.append(Keys(b"".join([key, *text]), None))
+    if not found:
+        raise ValueError("it has no private key with a certificate")
+    return found
+
+
+def _certificate_of(key, alias: str, stored):  # type: ignore[no-untyped-def]
+    """The one of the key's alias first: a key may have a second certificate."""
+    public = _public_bytes(key.public_key())
+    fitting = [each for each in stored if _public_bytes(each.certificate.public_key()) == public]
+    fitting.sort(key=lambda each: (each.friendly_name or b"").decode("utf-8").lower() != alias)
+    return fitting[0].certificate if fitting else None
+
+
+def _public_bytes(key) -> bytes:  # type: ignore[no-untyped-def]
+    from cryptography.hazmat.primitives import serialization
+
+    found: bytes = key.public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )
-    chain = [store.cert.certificate]
-    # Certificates of other keys in the store are not of its chain.
-    others = {each.certificate.subject: each.certificate for each in store.additional_certs}
-    while chain[-1].issuer in others and chain[-1].issuer != chain[-1].subject:
-        chain.append(others.pop(chain[-1].issuer))
-    return b"".join([key, *(each.public_bytes(serialization.Encoding.PEM) for each in chain)])
+    return found
 
 
 def _trust_of_pkcs12(data: bytes, password: str | None) -> list[bytes]:

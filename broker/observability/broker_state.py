@@ -101,6 +101,7 @@ class BrokerState:
         #: Of a broker that is one of several workers of its machine.
         self.worker: WorkerPlace | None = None
         self._now = now
+        self._started = now()
         self._write_problem: Callable[[], WriteProblem | None] = lambda: None
 
     def watch(
@@ -171,6 +172,7 @@ class BrokerState:
             "broker_id": None if observed is None else observed.broker_id,
             "cluster_id": None if observed is None else observed.cluster_id,
             "phase": self.phase.name.lower(),
+            "uptime_seconds": round(self._now() - self._started, 1),
             "ready": reason is None,
             "reason": reason,
             "faults": [fault._asdict() for fault in faults],

@@ -5,7 +5,7 @@ Health checks, metrics, `ottla doctor`, the console and the log all have these t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.protocol.listed import listed
@@ -26,6 +26,8 @@ EXPIRED = "certificate-expired"
 EXPIRING = "certificate-expiring"
 NOT_YET_VALID = "certificate-not-yet-valid"
 REJECTED_CERTIFICATE = "certificate-renewal-rejected"
+UNUSABLE_CERTIFICATE = "certificate-of-another-key"
+INCOMPLETE_CERTIFICATE = "certificate-without-issuer"
 DESCRIPTORS_USED_UP = "descriptors-used-up"
 DESCRIPTORS_LOW = "descriptors-low"
 LOOP_BLOCKED = "event-loop-blocked"
@@ -39,7 +41,7 @@ TOPIC_ZNODE = "topic-znode-unusable"
 #: Every fault, in the order in which they are reported.
 FAULTS = (
     *(OFFLINE, FULL, ZOOKEEPER, ZNODE_FILE, NO_CONTROLLER, EXPIRED, EXPIRING),
-    *(NOT_YET_VALID, REJECTED_CERTIFICATE),
+    *(NOT_YET_VALID, REJECTED_CERTIFICATE, UNUSABLE_CERTIFICATE, INCOMPLETE_CERTIFICATE),
     *(DESCRIPTORS_USED_UP, DESCRIPTORS_LOW, LOOP_BLOCKED, REMOTE_STORAGE, SET_ASIDE),
     *(OLDER_TREE, LEADER_EPOCHS, HELD_LOG, TOPIC_ZNODE),
 )
@@ -150,37 +152,52 @@ def controller_fault() -> Fault:
 def certificate_faults(
     certificates: Mapping[str, CertificateDates], now: float, listeners: int
 ) -> list[Fault]:
-    """Certificates that have expired or do so soon, that are not valid yet, and newer ones that are
-    not used; `listeners` is how many the broker has.
+    """Certificates that have expired or do so soon, that are not valid yet or cannot be used, and
+    newer ones that are not used; `listeners` is how many the broker has.
 
     Clients are stopped when no listener has a valid certificate.
     """
     unusable = [
         name
         for name, dates in certificates.items()
-        if dates.has_expired(now) or dates.is_early(now)
+        if dates.has_expired(now) or dates.is_early(now) or dates.unusable
     ]
     none_is_usable = len(unusable) == listeners
-    found = []
-    for name, dates in certificates.items():
-        fix = (
-            f"put a new certificate into the key store of listener {name} (ssl.keystore.location);"
-            " the broker loads it without a restart"
-        )
-        if dates.has_expired(now):
-            text = f"the certificate of listener {name} expired {_ago(now - dates.not_after)} ago"
-            found.append(Fault(EXPIRED, name, none_is_usable, text, fix))
-        elif dates.not_after - now < EXPIRING_DAYS * _DAY_SECONDS:
-            text = f"the certificate of listener {name} expires in {_ago(dates.not_after - now)}"
-            found.append(Fault(EXPIRING, name, False, text, fix))
-        if dates.is_early(now):
-            wait = _ago(dates.not_before - now)
-            text = f"the certificate of listener {name} is not valid yet, but in {wait}"
-            found.append(Fault(NOT_YET_VALID, name, none_is_usable, text, fix))
-        if dates.rejected:
-            text = f"listener {name} keeps its previous certificate: {dates.rejected}"
-            found.append(Fault(REJECTED_CERTIFICATE, name, False, text, fix))
-    return found
+    return [
+        fault
+        for name, dates in certificates.items()
+        for fault in _faults_of(name, dates, now, none_is_usable)
+    ]
+
+
+def _faults_of(
+    name: str, dates: CertificateDates, now: float, none_is_usable: bool
+) -> Iterator[Fault]:
+    subject = f"the certificate of listener {name}"
+    valid = f"(valid {dates.text()})"
+    fix = (
+        f"put a new certificate into the key store of listener {name} (ssl.keystore.location);"
+        " the broker loads it without a restart"
+    )
+    if dates.has_expired(now):
+        text = f"{subject} expired {_ago(now - dates.not_after)} ago {valid}"
+        yield Fault(EXPIRED, name, none_is_usable, text, fix)
+    elif dates.not_after - now < EXPIRING_DAYS * _DAY_SECONDS:
+        text = f"{subject} expires in {_ago(dates.not_after - now)} {valid}"
+        yield Fault(EXPIRING, name, False, text, fix)
+    if dates.is_early(now):
+        text = f"{subject} is not valid yet, but in {_ago(dates.not_before - now)} {valid}"
+        yield Fault(NOT_YET_VALID, name, none_is_usable, text, fix)
+    if dates.rejected:
+        text = f"listener {name} keeps its previous certificate: {dates.rejected}"
+        yield Fault(REJECTED_CERTIFICATE, name, False, text, fix)
+    if dates.unusable:
+        text = f"no client can connect to listener {name}: {dates.unusable}"
+        yield Fault(UNUSABLE_CERTIFICATE, name, none_is_usable, text, fix)
+    if dates.incomplete:
+        text = f"clients may reject {subject} {valid}: {dates.incomplete}"
+        append = "append the certificate of its issuer to the key store, also that of a root"
+        yield Fault(INCOMPLETE_CERTIFICATE, name, False, text, f"{append}; no restart is needed")
 
 
 def _ago(seconds: float) -> str:

@@ -38,6 +38,7 @@ class Purgatory(Generic[Operation]):
         self.watchers: dict[Hashable, list[Operation]] = {}
         # Keys with a check in several turns of the loop, and whether to check them again after it.
         self._unfinished: dict[Hashable, bool] = {}
+        self._is_purging = False
         self._delayed = 0
         self._entries = 0  # in all lists, completed ones included
         self._delayed_entries = 0
@@ -142,9 +143,25 @@ class Purgatory(Generic[Operation]):
         self._delayed -= 1
         self._delayed_entries -= operation._watched_keys
         completed = self._entries - self._delayed_entries
-        if completed > self._purge_interval and completed > self._delayed_entries:
-            for key, watching in list(self.watchers.items()):
+        if (
+            completed > self._purge_interval
+            and completed > self._delayed_entries
+            and not self._is_purging
+        ):
+            self._is_purging = True
+            self._purge(iter(list(self.watchers)))
+
+    def _purge(self, keys: Iterator[Hashable]) -> None:
+        """Purge the lists of one turn, and schedule the others."""
+        turn = Turn()
+        for key in keys:
+            watching = self.watchers.get(key)
+            if watching is not None:
                 self._purge_completed(key, watching)
+            if turn.is_over:
+                self._timer.schedule(0, lambda: self._purge(keys))
+                return
+        self._is_purging = False
 
     def _purge_completed(self, key: Hashable, watching: list[Operation]) -> None:
         if len(watching) == 1 and watching[0]._completed:  # as usual

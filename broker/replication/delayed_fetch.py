@@ -74,7 +74,7 @@ class DelayedFetch(DelayedOperation):
     What the leader's replication quota (KIP-73) holds back is not waited for (C, D).
 
     In each case the partitions are read again for the response: all of them after E., otherwise
-    those with news, if these are known.
+    those with news, if these are known. A session with a watch knows them always.
     """
 
     __slots__ = (
@@ -183,6 +183,7 @@ def with_news(
     partition_of: Callable[[PartitionKey], Partition | None],
     params: FetchParams,
     now_ms: int | None,
+    news: dict[PartitionKey, None] | None = None,
 ) -> Iterator[FetchItem | None]:
     """Yield the items of a follower's incremental session that are read; None between topics.
 
@@ -190,7 +191,8 @@ def with_news(
     out are those whose read would have nothing for the response and for the leader: the follower
     is in the ISR and has every record, all of them are committed, and the last response of the
     session had the same offsets. Its fetch counts as one at the log end offset then, unless
-    `now_ms` is None. Each item is compared when it is its turn.
+    `now_ms` is None. Each item is compared when it is its turn. `news` has the items that were
+    not left out when they were compared last.
     """
     replica_id, replica_epoch = params.replica_id, params.replica_epoch
     topic: str | None = None
@@ -222,7 +224,11 @@ def with_news(
                     # The progress of thousands of partitions: the offsets are what they were.
                     follower.last_caught_up_ms = follower.last_fetch_ms = now_ms
                     follower.last_fetch_leader_end_offset = end_offset
+                if news is not None:
+                    news.pop(item.key, None)
                 continue
+        if news is not None:
+            news[item.key] = None
         yield item
 
 

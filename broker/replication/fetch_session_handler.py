@@ -68,6 +68,9 @@ class FetchSessionHandler:
         has_same_topics = False
         if self._epoch == _OPEN:
             changed = fetch_states
+        elif fetch_states is self._known:
+            changed, has_same_topics = {}, True
+            request.forgotten_topics_data = []
         else:
             known = self._known
             changed = {

@@ -15,10 +15,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
 from ottla.protocol.steps import Steps
+
+if TYPE_CHECKING:
+    from ottla.broker.replication.session_watch import SessionWatch
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
@@ -129,6 +133,7 @@ class FetchSession:
     """The partitions of one client, in the order in which they are read."""
 
     __slots__ = (
+        "changes",
         "created_ms",
         "epoch",
         "items",
@@ -139,6 +144,7 @@ class FetchSession:
         "unnamed",
         "used_ms",
         "uses_topic_ids",
+        "watch",
     )
 
     def __init__(self, session_id: int, privileged: bool, uses_topic_ids: bool, now: int) -> None:
@@ -155,6 +161,17 @@ class FetchSession:
         self.unnamed: dict[SessionKey, FetchItem] = {}
         #: The topics of the metadata cache that have all of them.
         self.known_in: object = None
+        #: Of a follower's session.
+        self.watch: SessionWatch | None = None
+        #: How often the partitions have changed.
+        self.changes = 0
+
+    def close_watch(self) -> None:
+        """The partitions change, or the session ends."""
+        self.changes += 1
+        watch, self.watch = self.watch, None
+        if watch is not None:
+            watch.close()
 
 
 class FetchSessionCache:
@@ -177,7 +194,9 @@ class FetchSessionCache:
         return self._sessions.get(session_id)
 
     def remove(self, session_id: int) -> None:
-        self._sessions.pop(session_id, None)
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            session.close_watch()
 
     def touch(self, session: FetchSession, now_ms: int) -> None:
         """Marks `session` as the most recently used."""
@@ -216,7 +235,7 @@ class FetchSessionCache:
             victim = min(evictable, key=lambda each: (each.privileged, len(each.partitions)))
             if (privileged, size) < (victim.privileged, len(victim.partitions)):
                 return False
-        del self._sessions[victim.session_id]
+        self.remove(victim.session_id)
         self.evictions_total += 1
         return True
 
@@ -231,6 +250,9 @@ class FetchContext:
 
     #: The topics of the metadata cache, which never change, that have all partitions; if known.
     known_in: object = None
+
+    #: Of an incremental request.
+    session: FetchSession | None = None
 
     def __init__(self, items: list[FetchItem]) -> None:
         #: The partitions to read, in the order in which they get their share of the bytes.
@@ -296,19 +318,21 @@ class IncrementalFetchContext(FetchContext):
             if name is not None:
                 item.name(name)
                 del session.unnamed[key]
+                session.close_watch()
         if session.items is None:
             session.items = list(session.partitions.values())
         super().__init__(session.items)
         self.known_in = session.known_in
-        self._session = session
+        self.session: FetchSession = session
         self._expected_epoch = expected_epoch
 
     def set_known_in(self, topics: object) -> None:
-        self._session.known_in = topics
+        self.session.known_in = topics
 
     def finish(self, results: list[FetchResult]) -> Steps[Finished]:
-        session = self._session
+        session = self.session
         partitions = session.partitions
+        watch = session.watch
         changed: list[FetchResult] = []
         for number, result in enumerate(results):
             if number:
@@ -324,6 +348,9 @@ class IncrementalFetchContext(FetchContext):
                     del partitions[key]
                     partitions[key] = item
                     session.items = None
+                    if watch is not None and item.key in watch.news:
+                        del watch.news[item.key]
+                        watch.news[item.key] = None
         if session.epoch != self._expected_epoch:
             # Another request of this session arrived while this one was handled.
             return ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.session_id, []
@@ -331,9 +358,9 @@ class IncrementalFetchContext(FetchContext):
 
     def throttled(self) -> tuple[int, int]:
         # The session stays open: its epoch has advanced, and the client sends the next one.
-        if self._session.epoch != self._expected_epoch:
-            return ErrorCode.INVALID_FETCH_SESSION_EPOCH, self._session.session_id
-        return ErrorCode.NONE, self._session.session_id
+        if self.session.epoch != self._expected_epoch:
+            return ErrorCode.INVALID_FETCH_SESSION_EPOCH, self.session.session_id
+        return ErrorCode.NONE, self.session.session_id
 
 
 class FetchSessions:
@@ -381,6 +408,8 @@ class FetchSessions:
                 _add(session, item)
             else:
                 known.update(item)
+                if session.watch is not None:
+                    session.watch.changed(known.key)
             yield
         for forgotten in request.forgotten_topics_data:
             topic = forgotten.topic_id if uses_topic_ids else forgotten.topic
@@ -388,6 +417,7 @@ class FetchSessions:
                 session.partitions.pop((topic, index), None)
                 session.unnamed.pop((topic, index), None)
                 session.items = None
+                session.close_watch()
                 yield
         if not session.partitions:
             cache.remove(session.session_id)
@@ -405,6 +435,7 @@ def _add(session: FetchSession, item: FetchItem) -> None:
     if item.topic is None:
         session.unnamed[key] = item
     session.items = session.known_in = None
+    session.close_watch()
 
 
 def _requested(

@@ -64,6 +64,10 @@ _BATCHES_PER_STEP = 128
 # An offset, a size and a message of magic 0 with neither key nor value.
 _SMALLEST_BATCH_BYTES = 26
 
+# While nothing changes, the own logs are compared once in this time: local retention moves a log
+# start offset without a word.
+_QUIET_SECONDS = 5.0
+
 # The leader has evicted the session, as it may at any time: the next request opens a new one.
 _SESSION_EVICTED = frozenset(
     (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
@@ -124,6 +128,10 @@ class Fetcher:
         # Partitions whose log continues behind remote segments: not fetched before that is done.
         self._building: Collection[TopicPartition] = self._tiered.building if self._tiered else ()
         self._session = FetchSessionHandler(settings.partition_max_bytes)
+        # What the last request had, if its response was empty and nothing has changed since.
+        self._quiet: dict[TopicPartition, PartitionFetchState] | None = None
+        self._quiet_until = 0.0
+        self._all_have_ids = False
         self._changed = asyncio.Event()
         self._connection: AsyncConnection | None = None
         self._failure = ""
@@ -138,11 +146,13 @@ class Fetcher:
         self._partitions[partition.key] = partition
         self._delayed_until.pop(partition.key, None)
         self._lags.add(partition.key)
+        self._quiet = None
         self._changed.set()
 
     def remove(self, key: TopicPartition) -> None:
         """Stops fetching it; a response in flight is ignored for it."""
         self._partitions.pop(key, None)
+        self._quiet = None
         self._delayed_until.pop(key, None)
         self._lags.remove(key)
         self._truncate_first.discard(key)
@@ -258,6 +268,11 @@ class Fetcher:
         return False
 
     async def _fetch_states(self) -> dict[TopicPartition, PartitionFetchState]:
+        quiet, now = self._quiet, asyncio.get_running_loop().time()
+        if quiet is not None and now < self._quiet_until and not self._is_restless():
+            return quiet
+        self._quiet_until = now + _QUIET_SECONDS
+        self._quiet = None
         fetch_states: dict[TopicPartition, PartitionFetchState] = {}
         known, lagging, turn = self._session.known, self._lags.lagging, Turn()
         for key, partition in list(self._partitions.items()):
@@ -280,15 +295,21 @@ class Fetcher:
             if last is None or last != state:
                 last = PartitionFetchState(*state)
             fetch_states[key] = last
+        self._all_have_ids = all(each.topic_id != ZERO_UUID for each in fetch_states.values())
+        # Until a response has something, or a partition comes or goes.
+        self._quiet = fetch_states
         return fetch_states
+
+    def _is_restless(self) -> bool:
+        """Whether some partitions are not fetched for a while, or some wait for their quota."""
+        has_delayed = self._delayed_until or self._truncate_first or self._building
+        return bool(has_delayed or self._lags.lagging)
 
     async def _fetch(self, fetch_states: dict[TopicPartition, PartitionFetchState]) -> None:
         connection = await self._connect()
         settings = self._settings
         version = min(_NEWEST_FETCH, connection.versions[_FETCH][1])
-        if version >= _IDS_SINCE and any(
-            each.topic_id == ZERO_UUID for each in fetch_states.values()
-        ):
+        if version >= _IDS_SINCE and not self._all_have_ids:
             version = _IDS_SINCE - 1
         request = FetchRequest(
             max_wait_ms=settings.max_wait_ms,
@@ -320,6 +341,8 @@ class Fetcher:
         self, response: FetchResponse, fetch_states: dict[TopicPartition, PartitionFetchState]
     ) -> None:
         turn = Turn()
+        if response.responses:
+            self._quiet = None
         for topic in response.responses:
             name = topic.topic or self._session.names.get(topic.topic_id, "")
             for data in topic.partitions:
@@ -523,6 +546,7 @@ class Fetcher:
 
     def _delay(self, key: TopicPartition) -> None:
         now = asyncio.get_running_loop().time()
+        self._quiet = None
         self._delayed_until[key] = now + self._settings.backoff_ms / 1000
 
     # -- the connection -------------------------------------------------------------------------

@@ -91,11 +91,11 @@ class IsrManager:
     def __init__(
         self,
         submitter: AlterPartitionManager,
-        on_high_watermark: Callable[[Partition], None],
+        on_isr: Callable[[Partition], None],
         on_fenced: Callable[[Partition], None],
         timer: DelayQueue,
     ) -> None:
-        """`on_high_watermark` is called when a committed ISR advanced a high watermark.
+        """`on_isr` is called when a committed ISR may have advanced a high watermark.
 
         `on_fenced` is called when the controller has a higher leader epoch, or not this topic, and
         no LeaderAndIsr or StopReplica has followed.
@@ -103,7 +103,7 @@ class IsrManager:
         self._submitter = submitter
         self._on_fenced = on_fenced
         self._timer = timer
-        self._on_high_watermark = on_high_watermark
+        self._on_isr = on_isr
         self.expands_total = 0
         self.shrinks_total = 0
         self.failed_updates_total = 0
@@ -173,7 +173,7 @@ class IsrManager:
                 log.high_watermark < log.log_end_offset
                 and partition.maybe_increment_high_watermark()
             ):
-                self._on_high_watermark(partition)
+                self._on_isr(partition)
 
     def _propose(self, partition: Partition, new_isr: frozenset[int]) -> None:
         partition.pending_isr = new_isr
@@ -225,8 +225,8 @@ class IsrManager:
                 decision.partition_epoch,
                 extra=partition.key._asdict(),
             )
-            if partition.maybe_increment_high_watermark():
-                self._on_high_watermark(partition)
+            partition.maybe_increment_high_watermark()
+            self._on_isr(partition)
             return
         self.failed_updates_total += 1
         if error_code in _REFUSED:
@@ -241,7 +241,7 @@ class IsrManager:
             # Nothing else may happen in the partition soon: the follower may be gone, and no
             # record may follow the one that waited for it.
             if partition.maybe_increment_high_watermark():
-                self._on_high_watermark(partition)
+                self._on_isr(partition)
         elif error_code in _FENCED:
             self._timer.schedule(_FENCED_WAIT_MS, lambda: self._step_down(proposal, proposed))
         elif error_code not in _WAIT_FOR_CONTROLLER:

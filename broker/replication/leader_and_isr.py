@@ -274,6 +274,7 @@ class LeaderAndIsrApplier:
         for partition in (*leading, *led, *following):
             # Requests that wait on the old state are completed with the error of the new one.
             self._replica_manager.complete_all_delayed_requests(partition)
+        self._replica_manager.session_watches.end_silence()
         self.on_leadership(leading, following)
         self.on_new_leader_epoch(led)
         return following

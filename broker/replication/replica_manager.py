@@ -33,6 +33,7 @@ from ottla.broker.replication.delayed_writes import (
     respond_after_flush,
 )
 from ottla.broker.replication.partition import Partition, PartitionContext
+from ottla.broker.replication.session_watch import MAX_SCAN_INTERVAL_MS, SessionWatches
 from ottla.broker.replication.throttles import holds_back
 from ottla.broker.requests.error_responses import error_code, error_message
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -59,10 +60,12 @@ if TYPE_CHECKING:
     from ottla.broker.replication.fetch_sessions import (
         FetchItem,
         FetchResult,
+        FetchSession,
         PartitionKey,
     )
     from ottla.broker.replication.isr import IsrManager
     from ottla.broker.replication.partition import FollowerReplica, RackAwareReplicaSelector
+    from ottla.broker.replication.session_watch import SessionWatch
     from ottla.broker.runtime.clock import Clock
     from ottla.broker.runtime.timer import DelayQueue
     from ottla.storage.log.log import Log
@@ -85,6 +88,10 @@ _MAX_TRACKED = 1_000
 
 # Of the partitions of a fetch: the results, their bytes, whether the response is sent at once, and
 # the partition that is read from remote storage before, one of a request.
+# A follower waits for news for a part of the time after which it would lag too much, or would
+# take the leader for dead.
+_SHARE_OF_TIMEOUT = 4
+
 ReadResults = tuple["list[FetchResult]", int, bool, "RemoteStorageFetch | None"]
 
 
@@ -111,8 +118,11 @@ class ReplicaManager:
         read_replica: RackAwareReplicaSelector | None = None,
         remote_logs: RemoteLogManager | None = None,
         purge_intervals: tuple[int, int] = (1000, 1000),
+        socket_timeout_ms: int = 30_000,
     ) -> None:
         """`purge_intervals` are those of the produce and the fetch purgatory.
+
+        `socket_timeout_ms` is `replica.socket.timeout.ms`, which followers have as well.
 
         `deferred_validation` validates batches that take long in worker threads; None: all batches
         are validated on the event loop.
@@ -136,6 +146,8 @@ class ReplicaManager:
         self.remote_fetches: RemoteFetches | None = None
         # What changes while a fetch is read, for each one in progress.
         self._reading: dict[int, dict[PartitionKey, None]] = {}
+        self.session_watches = SessionWatches(self.partitions.get, timer)
+        self._socket_timeout_ms = socket_timeout_ms
         self._clock = clock
         self._metadata = metadata
         self._refusals = RefusalLog(context.now_ms)
@@ -160,6 +172,7 @@ class ReplicaManager:
         for partition in self.partitions.values():
             for follower in partition.followers.values():
                 follower.broker_epoch = UNKNOWN_BROKER_EPOCH
+        self.session_watches.scan_all()
 
     def partition(self, topic: str, index: int) -> Partition:
         """The partition, if it is online; raises the error for the client otherwise."""
@@ -185,6 +198,7 @@ class ReplicaManager:
         partition = self.partitions.pop(key, None)
         if partition is not None:
             self.context.topics.remove_replica(partition.statistics)
+            self.session_watches.forget(key)
         return partition
 
     def led_partitions(self) -> list[Partition]:
@@ -362,6 +376,8 @@ class ReplicaManager:
         if self._reading:
             for changed in self._reading.values():
                 changed[key] = None
+        if key in self.session_watches.by_key:
+            self.session_watches.changed(key)
         # The usual partition has no request that waits: no call for that.
         if key in self.fetch_purgatory.watchers:
             self.fetch_purgatory.check_and_complete(key)
@@ -403,6 +419,7 @@ class ReplicaManager:
         params: FetchParams,
         items: list[FetchItem],
         callback: Callable[[Steps[list[FetchResult]]], None],
+        session: FetchSession | None = None,
     ) -> Steps[list[FetchResult] | None]:
         """Read; wait up to `max_wait_ms` while there are fewer than `min_bytes`.
 
@@ -412,9 +429,14 @@ class ReplicaManager:
         ISR: when it arrives, not again when it is completed.
 
         May pause between two partitions. What changes before the wait begins in those that were
-        read already is noted, and checked when it begins.
+        read already is noted, and checked when it begins. Of a follower's `session` only what may
+        have changed is read.
         """
         remote = self.remote_fetches
+        if session is not None and params.only_news:
+            watch = yield from self.session_watches.of(session, items, params.replica_id)
+            if watch is not None:
+                return (yield from self._fetch_news(params, items, callback, watch))
         changed: dict[PartitionKey, None] = {}
         self._reading[id(changed)] = changed
         try:
@@ -453,15 +475,58 @@ class ReplicaManager:
         finally:
             del self._reading[id(changed)]
 
+    def _fetch_news(
+        self,
+        params: FetchParams,
+        items: list[FetchItem],
+        callback: Callable[[Steps[list[FetchResult]]], None],
+        watch: SessionWatch,
+    ) -> Steps[list[FetchResult] | None]:
+        """As `fetch`, for the partitions of a follower's session that may have changed."""
+        now_ms = self.context.now_ms()
+        interval_ms = min(MAX_SCAN_INTERVAL_MS, self.context.lag_time_max_ms // 3)
+        found = watch.begin(items, params.replica_epoch, now_ms, interval_ms)
+        results, size, immediate, _ = yield from self.read(params, found, now_ms, watch.news)
+        watch.end()
+        if immediate or params.max_wait_ms <= 0 or size >= params.min_bytes or watch.is_closed:
+            return results
+        by_key = watch.by_key
+
+        def respond(_: Iterable[PartitionKey] | None) -> None:
+            if watch.waiting is operation:
+                watch.waiting = None
+            again = [by_key[key] for key in watch.news]
+            callback(self._read_again(params, again, watch.news))
+
+        # What changed since it was read above is among the news.
+        operation = DelayedFetch(
+            params, by_key, self.partitions.get, respond, changed=list(watch.news), news=()
+        )
+        operation.throttle = self.leader_throttle
+        operation.delay_ms = watch.wait_ms(
+            params.max_wait_ms,
+            min(self.context.lag_time_max_ms, self._socket_timeout_ms) // _SHARE_OF_TIMEOUT,
+        )
+        watch.waiting = operation
+        self.fetch_purgatory.try_complete_else_watch(operation, ())
+        return None
+
     def _read_again(
-        self, params: FetchParams, items: Iterable[FetchItem]
+        self,
+        params: FetchParams,
+        items: Iterable[FetchItem],
+        news: dict[PartitionKey, None] | None = None,
     ) -> Steps[list[FetchResult]]:
         # The state of the follower is that of its last fetch: this one may be older now.
-        results, *_ = yield from self.read(params, items, None)
+        results, *_ = yield from self.read(params, items, None, news)
         return results
 
     def read(
-        self, params: FetchParams, items: Iterable[FetchItem], now_ms: int | None
+        self,
+        params: FetchParams,
+        items: Iterable[FetchItem],
+        now_ms: int | None,
+        news: dict[PartitionKey, None] | None = None,
     ) -> Steps[ReadResults]:
         """Read one partition after the other; `now_ms`: None if a follower's progress is known.
 
@@ -473,7 +538,9 @@ class ReplicaManager:
         immediate = False
         moved: RemoteStorageFetch | None = None
         results: list[FetchResult] = []
-        read = with_news(items, self.partitions.get, params, now_ms) if params.only_news else items
+        read: Iterable[FetchItem | None] = items
+        if params.only_news:
+            read = with_news(items, self.partitions.get, params, now_ms, news)
         for item in read:
             if item is None:
                 yield

@@ -218,6 +218,7 @@ class Broker:
             leader_throttle=self.throttles.leader,
             read_replica=RackAwareReplicaSelector(metadata) if rack_aware else None,
             remote_logs=self.remote_logs,
+            socket_timeout_ms=config.replica_socket_timeout_ms,
         )
         if self.remote_logs is not None:
             from ottla.broker.server.tiered_storage import build_remote_fetches

@@ -206,7 +206,7 @@ def build_handlers(broker: Broker) -> list[object]:
             broker.timer,
             config.fetch_max_bytes,
             quotas.fetch,
-            access_control.may_read,
+            access_control.may_read_shares,
         ),
         ShareAcknowledgeHandler(shares, share_sessions, metadata, hints, access_control.may_read),
     ]

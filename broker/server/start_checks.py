@@ -58,7 +58,7 @@ class DirectoryFull(StartError):
 
 
 class CertificateExpired(ConfigError):
-    """Clients that verify the certificate of a listener would reject it."""
+    """Other brokers would reject the certificate of the listener of brokers."""
 
 
 def check_ports(config: BrokerConfig) -> None:
@@ -228,8 +228,12 @@ def check_directories(directories: Sequence[LogDirectory]) -> None:
 
 
 def check_certificates(config: BrokerConfig, now: float | None = None) -> None:
-    """Raises ConfigError for keys that cannot be read, CertificateExpired for an old certificate;
-    all of them together. `now` is in seconds since 1970."""
+    """Raises ConfigError for keys that cannot be read, CertificateExpired for the listener of
+    brokers; all of them together. `now` is in seconds since 1970.
+
+    As in Kafka, an old certificate of another listener stops no start: it is a fault, and the
+    other listeners work. A single broker without ZooKeeper connects to no other.
+    """
     listeners = [each.listener_name for each in config.listener_endpoints() if each.uses_tls]
     if not listeners:
         return
@@ -238,18 +242,20 @@ def check_certificates(config: BrokerConfig, now: float | None = None) -> None:
     errors: list[ConfigError] = []
     for name in listeners:
         try:
-            chain = listener_context(config, name).chain
+            chain = listener_context(config, name, at_start=True).chain
         except ConfigError as error:
             errors.append(error)
             continue
+        if config.embedded or name != config.inter_broker_listener():
+            continue
         dates = None if chain is None else chain.leaf.dates
         if dates is not None and dates.has_expired(time.time() if now is None else now):
-            when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(dates.not_after))
             where = config.listener_text(name, "ssl.keystore.location") or "ssl.keystore.key"
             errors.append(
                 CertificateExpired(
-                    f"the certificate of listener {name} ({where}) expired at {when}: put a new one"
-                    " there. If it is new, check the clock of this machine."
+                    f"the certificate of listener {name} ({where}) was valid {dates.text()}, and "
+                    "other brokers reject it: put a new one there. If it is new, check the clock "
+                    "of this machine."
                 )
             )
     raise_all(errors)

@@ -61,7 +61,7 @@ class Cluster(NamedTuple):
     def alter(self, name: str, value: Path) -> list[int]:
         """The error codes of both for a new value of a setting."""
         return [
-            _alter(of[0], broker_id, name, str(value))
+            alter(of[0], broker_id, name, str(value))
             for broker_id, of in ((1, self.kafka), (2, self.ottla))
         ]
 
@@ -97,7 +97,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, stores: Stores) -> Iterato
         yield Cluster(addresses(kafka), addresses(ottla))
 
 
-def _alter(bootstrap: str, broker_id: int, name: str, value: str) -> int:
+def alter(bootstrap: str, broker_id: int, name: str, value: str) -> int:
+    """The error code of a new value of a broker's setting."""
     change = AlterableConfig(name, 0, value)
     resource = AlterConfigsResource(BROKER, str(broker_id), [change])
     with Wire(bootstrap) as wire:
@@ -112,10 +113,15 @@ def _leaf(path: Path) -> bytes:
 
 
 def _certificate(address: str) -> bytes:
-    """What a listener presents; a client without a certificate, which is rejected after that."""
+    """Of a listener; the client has none, and is rejected after that."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
+    return presented(address, context)
+
+
+def presented(address: str, context: ssl.SSLContext) -> bytes:
+    """The certificate that a listener presents, in DER. Raises OSError."""
     host, _, port = address.rpartition(":")
     with (
         socket.create_connection((host, int(port)), 60) as opened,

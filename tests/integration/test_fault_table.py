@@ -262,6 +262,19 @@ class Faults:
         tls.check()
         await self.is_healthy()
 
+    async def at_the_start(self) -> None:
+        """What only a start can find: a running broker keeps a good certificate."""
+        tls = self.server.parts.tls
+        (watched,) = tls.listeners()._watched.values()
+        before = watched.current
+        watched.current = before._replace(server=before.server._replace(unusable="another key"))
+        await self.see("a key is that of another certificate", "no client can connect to listener")
+        watched.current = before
+        watched._incomplete = "no issuer"
+        await self.see("a certificate comes without its issuer", "clients may reject the")
+        tls.listeners().settings_changed(["listener.name.ssl.ssl.keystore.location"])
+        await self.is_healthy()
+
     def _replace_keys(self, content: bytes) -> bytes:
         """Returns the previous content."""
         path = self.server.config.effective_text("listener.name.ssl.ssl.keystore.location")
@@ -412,6 +425,7 @@ async def in_process(directory: Path) -> list[Row]:
         await faults.is_healthy()
         steps: list[Callable[[], Awaitable[None]]] = [
             *(faults.directories, faults.controller, faults.certificates, faults.renewal),
+            faults.at_the_start,
             *(faults.descriptors, faults.loop, faults.remote_storage, faults.set_aside),
             *(faults.replicas, faults.znode_file, faults.zookeeper_away, faults.offline),
         ]

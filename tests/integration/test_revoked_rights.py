@@ -14,6 +14,7 @@ from ottla.protocol.headers import decode_response
 from ottla.protocol.message import Message
 from ottla.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.messages.heartbeat import HeartbeatRequest
@@ -23,9 +24,13 @@ from ottla.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from ottla.protocol.messages.sync_group import SyncGroupRequest
 from ottla.protocol.records.builder import build_batch
+from tests.differential import share_scripts
+from tests.differential.share_scripts import ONE
 from tests.doubles.broker_process import BrokerProcess, start_broker
 from tests.doubles.eventually import eventually
+from tests.doubles.transcript import Transcript
 from tests.doubles.wire import Wire
 
 TOPIC, GROUP = 2, 3
@@ -33,7 +38,8 @@ ALLOW, DENY = 3, 2
 ALL, READ = 2, 3
 LITERAL = 3
 REBALANCE_DELAY_MS = 2000
-FETCH, JOIN = 11, 7
+FETCH, JOIN, SYNC, SHARE_FETCH = 11, 7, 4, 1
+JOIN_KEY, SYNC_KEY, SHARE_FETCH_KEY = 11, 14, 78
 
 
 @pytest.fixture
@@ -43,6 +49,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
         authorizer_class_name="kafka.security.authorizer.AclAuthorizer",
         allow_everyone_if_no_acl_found="true",
         group_initial_rebalance_delay_ms=REBALANCE_DELAY_MS,
+        group_coordinator_rebalance_protocols="classic,consumer,share",
     ) as started:
         yield started
 
@@ -51,6 +58,12 @@ def add_acl(wire: Wire, kind: int, name: str, operation: int, permission: int) -
     creation = AclCreation(kind, name, LITERAL, "User:ANONYMOUS", "*", operation, permission)
     response: Any = wire.ask(CreateAclsRequest([creation]), 2)
     assert [each.error_code for each in response.results] == [0]
+
+
+def remove_acls(wire: Wire, name: str) -> None:
+    request = DeleteAclsRequest([DeleteAclsFilter(1, name, LITERAL, None, None, 1, 1)])
+    response: Any = wire.ask(request, 2)
+    assert response.filter_results[0].error_code == 0
 
 
 def revoke(wire: Wire, kind: int, name: str) -> None:
@@ -135,3 +148,80 @@ def test_a_member_that_joins(broker: BrokerProcess) -> None:
         assert response.members == []
         beat: Any = member.ask(HeartbeatRequest("g", 1, first.member_id), 3)
         assert beat.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+@pytest.mark.parametrize("kind", [TOPIC, GROUP])
+def test_a_share_fetch_that_waits_and_its_session(broker: BrokerProcess, kind: int) -> None:
+    """What arrives after the revocation is not acquired: it is there when the right is back."""
+    name = "t" if kind == TOPIC else "g"
+    with Wire(broker.bootstrap) as member, Wire(broker.bootstrap) as other:
+        create_topic(other)
+        other.ask(FindCoordinatorRequest("g", 0), 3)  # creates its topic
+        with Transcript(broker.bootstrap) as transcript:
+            topic_id = share_scripts.begin(transcript, "g", ONE)
+        first: Any = member.ask(share_scripts.fetch("g", ONE, 0, topic_id, max_wait_ms=0), 1)
+        assert first.error_code == 0
+        member.send(share_scripts.fetch("g", ONE, 1, max_wait_ms=20_000), SHARE_FETCH)
+        revoke(other, kind, name)
+        assert produce(other) == 0
+        waited = received(member, SHARE_FETCH_KEY, SHARE_FETCH)
+        again: Any = member.ask(share_scripts.fetch("g", ONE, 2, max_wait_ms=1000), SHARE_FETCH)
+        for response in (waited, again):
+            rows = [row for topic in response.responses for row in topic.partitions]
+            if kind == GROUP:
+                assert (response.error_code, rows) == (ErrorCode.GROUP_AUTHORIZATION_FAILED, [])
+                continue
+            (row,) = rows
+            assert row.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            assert not row.records
+            assert row.acquired_records == []
+        remove_acls(other, name)
+
+        epoch = 2 if kind == GROUP else 3  # a request that is rejected changes no session
+
+        def is_acquired() -> bool:
+            nonlocal epoch
+            last: Any = member.ask(share_scripts.fetch("g", ONE, epoch, max_wait_ms=1000), 1)
+            epoch += last.error_code == 0
+            rows = [row for topic in last.responses for row in topic.partitions]
+            return any(row.acquired_records for row in rows)
+
+        eventually(is_acquired, "the record stays locked")
+
+
+def test_a_member_whose_sync_waits(broker: BrokerProcess) -> None:
+    protocols = [JoinGroupRequestProtocol("range", b"subscription")]
+    with (
+        Wire(broker.bootstrap) as leader,
+        Wire(broker.bootstrap) as follower,
+        Wire(broker.bootstrap) as other,
+    ):
+        joins: list[Any] = [
+            JoinGroupRequest("g", 10_000, 60_000, "", None, "consumer", protocols) for _ in range(2)
+        ]
+        members: list[Any] = []
+        for wire, join in zip((leader, follower), joins, strict=True):
+
+            def has_id(wire: Wire = wire, join: Any = join) -> bool:
+                other.ask(FindCoordinatorRequest("g", 0), 3)  # creates its topic
+                response: Any = wire.ask(join, JOIN)
+                join.member_id = response.member_id
+                return bool(response.error_code == ErrorCode.MEMBER_ID_REQUIRED)
+
+            eventually(has_id)
+        for wire, join in zip((leader, follower), joins, strict=True):
+            wire.send(join, JOIN)
+        members = [received(wire, JOIN_KEY, JOIN) for wire in (leader, follower)]
+        leads, waits = leader, follower
+        if members[1].leader == members[1].member_id:
+            leads, waits = follower, leader
+            members.reverse()
+        waits.send(SyncGroupRequest("g", 1, members[1].member_id), SYNC)
+        revoke(other, GROUP, "g")
+        refused: Any = leads.ask(SyncGroupRequest("g", 1, members[0].member_id), SYNC)
+        assert refused.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+        # Nobody may lead the group any more: the follower's request ends with the session of its
+        # leader, and tells nothing.
+        response = received(waits, SYNC_KEY, SYNC)
+        assert response.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+        assert response.assignment == b""

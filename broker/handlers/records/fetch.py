@@ -105,10 +105,17 @@ class FetchHandler:
         failed: list[FetchResult] = []
         wanted = fetch.items
         may_read = None if self._may_read is None else self._may_read(context, is_follower)
-        if may_read is not None or fetch.known_in is not topics:
-            wanted = yield from _sort_out(wanted, topics, may_read, failed)
+        if may_read is not None and is_follower and may_read(""):
+            may_check = None  # a follower may read all topics or none
+        else:
+            may_check = may_read
+        if may_check is not None or fetch.known_in is not topics:
+            wanted = yield from _sort_out(wanted, topics, may_check, failed)
             if params.only_news and not failed:
                 fetch.set_known_in(topics)  # of followers only: few sessions keep what they knew
+        session = fetch.session
+        if failed and session is not None and session.watch is not None:
+            session.watch.scan_next_time()
         if wanted:  # else there is nothing to wait for: the response has errors only
             found = yield from self._replica_manager.fetch(
                 params,
@@ -117,6 +124,7 @@ class FetchHandler:
                     context,
                     self._late_response(context, fetch, is_follower, reading, failed, may_read),
                 ),
+                None if failed else session,
             )
             if found is None:
                 return DEFERRED

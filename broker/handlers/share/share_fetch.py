@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from ottla.broker.replication.replica_manager import ReplicaManager
     from ottla.broker.runtime.clock import Clock
     from ottla.broker.runtime.timer import DelayQueue
-    from ottla.broker.security.authorization.access_control import MayRead
+    from ottla.broker.security.authorization.access_control import MayReadShares
     from ottla.broker.share.sessions import ShareSessions
     from ottla.broker.share.share_partitions import SharePartitions
 
@@ -79,7 +79,7 @@ class ShareFetchHandler:
         timer: DelayQueue,
         max_bytes: int,
         quota: ClientQuota,
-        may_read: MayRead,
+        may_read: MayReadShares,
     ) -> None:
         """`max_bytes` is `fetch.max.bytes`."""
         self._shares = shares
@@ -127,7 +127,7 @@ class ShareFetchHandler:
                 key,
                 acknowledgements,
                 self._metadata.snapshot.topic_names,
-                self._may_read(context, False),
+                self._may_read(context, key.group_id),
                 request.is_renew_ack,
             )
             ended = end_session(self._sessions, self._shares, key) if session is None else None
@@ -164,7 +164,7 @@ class ShareFetchHandler:
             self._fetched(call, [])
             return
         snapshot = self._metadata.snapshot
-        may_read = self._may_read(call.context, False)
+        may_read = self._may_read(call.context, call.key.group_id)
         items: list[ShareFetchItem] = []
         failed: list[ShareFetchResult] = []
         for where in session.next_round():
@@ -330,4 +330,4 @@ def _failed(error: Exception) -> ShareFetchResponse:
     return ShareFetchResponse(error_code=error_code(error), error_message=error_message(error))
 
 
-ROUTES = (ApiRoute(ApiKey.SHARE_FETCH, ShareFetchHandler.handle, check="share_member"),)
+ROUTES = (ApiRoute(ApiKey.SHARE_FETCH, ShareFetchHandler.handle, check="waiting_share_member"),)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 Allows = Callable[["RequestContext", "Operation", "ResourceType", str], bool]
 # For a request, and whether it is a follower's: which topics its sender may read.
 MayRead = Callable[["RequestContext", bool], Callable[[str], bool]]
+# For a request of a member of a share group, and that group.
+MayReadShares = Callable[["RequestContext", str], Callable[[str], bool]]
 # For a connection and an API key: whether its client could be allowed to send that API.
 MaySend = Callable[[Any, int], bool]
 
@@ -36,6 +38,11 @@ def allow_all(context: RequestContext, operation: Operation, kind: ResourceType,
 
 def may_read_all(context: RequestContext, is_follower: bool) -> Callable[[str], bool]:
     """The `MayRead` of a broker without an authorizer."""
+    return lambda topic: True
+
+
+def may_read_all_shares(context: RequestContext, group_id: str) -> Callable[[str], bool]:
+    """The `MayReadShares` of a broker without an authorizer."""
     return lambda topic: True
 
 
@@ -53,6 +60,7 @@ class AccessControl:
         self.rules = AclRules()
         self.store: AclStore | None = None
         self.may_read: MayRead = may_read_all
+        self.may_read_shares: MayReadShares = may_read_all_shares
         self.allows: Allows = allow_all
         #: The same without a line in the security log.
         self.allows_silently: Allows = allow_all
@@ -84,6 +92,7 @@ class AccessControl:
         self.allows_silently = partial(authorizer.allows, log_if_denied=False)
         data = DataGuard(authorizer, metadata, auto_create=config.auto_create_topics_enable)
         self.may_read = data.may_read
+        self.may_read_shares = data.may_read_shares
         self._protect_produce = data.protect_produce
         self._guards = (data, GroupGuard(authorizer), AdminGuard(authorizer, metadata))
 

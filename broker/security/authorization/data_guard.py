@@ -79,6 +79,22 @@ class DataGuard(Guard):
 
         return check
 
+    def may_read_shares(self, context: RequestContext, group_id: str) -> Callable[[str], bool]:
+        """Whether the sender of a ShareFetch may read a topic in a share group. The check of the
+        request is that of the group; it is asked again once an ACL has changed."""
+        authorizer = self.authorizer
+        may_read = self.may_read(context, False)
+        version = authorizer.rules.version
+
+        def check(topic: str) -> bool:
+            if authorizer.rules.version != version and not authorizer.allows(
+                context, Operation.READ, ResourceType.GROUP, group_id
+            ):
+                return False
+            return may_read(topic)
+
+        return check
+
     def produce(self, context: RequestContext, request: Any) -> None:
         transactional_id = request.transactional_id
         if transactional_id is not None:

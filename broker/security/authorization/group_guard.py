@@ -40,8 +40,8 @@ class GroupGuard(Guard):
         self.require(context, Operation.READ, ResourceType.GROUP, request.group_id)
 
     def waiting_member(self, context: RequestContext, request: Any) -> None:
-        """JoinGroup and SyncGroup wait for other members: the right is checked again for the
-        response if an ACL has changed meanwhile."""
+        """JoinGroup and SyncGroup wait for other members, ShareFetch for records: the right is
+        checked again for the response if an ACL has changed meanwhile."""
         self.member(context, request)
         authorizer = self.authorizer
         version = authorizer.rules.version
@@ -54,8 +54,10 @@ class GroupGuard(Guard):
             response.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
             if request.API_KEY == ApiKey.JOIN_GROUP:
                 response.members = []
-            else:
+            elif request.API_KEY == ApiKey.SYNC_GROUP:
                 response.assignment = b""
+            else:
+                response.responses = []
 
         amend(context, change)
 
@@ -71,6 +73,10 @@ class GroupGuard(Guard):
     def share_member(self, context: RequestContext, request: Any) -> None:
         if request.group_id is not None:  # else the handler returns INVALID_REQUEST
             self.member(context, request)
+
+    def waiting_share_member(self, context: RequestContext, request: Any) -> None:
+        if request.group_id is not None:
+            self.waiting_member(context, request)
 
     def checked_by_row(self, context: RequestContext, request: Any) -> None:
         """The handler checks each group and each topic, for each has a row of its own."""

@@ -12,12 +12,15 @@ _UTC_TIME = 0x17
 
 
 class CertificateDates(NamedTuple):
-    """In seconds since 1970. `rejected` is why a newer certificate is not used; empty without
-    one."""
+    """In seconds since 1970. The texts are empty where all is well: `rejected` is why a newer
+    certificate is not used, `unusable` why no client can connect with this one, and `incomplete`
+    why some cannot."""
 
     not_before: float
     not_after: float
     rejected: str = ""
+    unusable: str = ""
+    incomplete: str = ""
 
     @classmethod
     def of(cls, certificate: bytes) -> CertificateDates:
@@ -29,11 +32,20 @@ class CertificateDates(NamedTuple):
         first, last = children(value_of(validity))
         return cls(_seconds(first), _seconds(last))
 
+    def text(self) -> str:
+        """Both dates, in UTC."""
+        return f"from {day_of(self.not_before)} to {day_of(self.not_after)}"
+
     def is_early(self, now: float) -> bool:
         return now < self.not_before
 
     def has_expired(self, now: float) -> bool:
         return now > self.not_after
+
+
+def day_of(seconds: float) -> str:
+    """A time of a certificate, in UTC."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _seconds(time: bytes) -> float:

@@ -36,15 +36,13 @@ class CertificateIdentity(NamedTuple):
 
 
 def check_same_identity(
-    old: CertificateIdentity | None,
-    new: CertificateIdentity | None,
+    old: CertificateIdentity,
+    new: CertificateIdentity,
     *,
     allow_dn_changes: bool,
     allow_san_changes: bool,
 ) -> None:
     """ConfigError when the certificate of a listener may not be replaced by a new one."""
-    if old is None or new is None:
-        return
     if not allow_dn_changes and old.subject != new.subject:
         raise ConfigError(
             "The subject of the new certificate is another one "

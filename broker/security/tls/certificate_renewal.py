@@ -7,22 +7,22 @@ store: clients are refused from then on, although the broker had a good certific
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 from ottla.broker.config.der import children, value_of
 from ottla.broker.config.errors import ConfigError
-from ottla.broker.security.tls.certificate_dates import CertificateDates
+from ottla.broker.security.tls.certificate_dates import CertificateDates, day_of
 
 _VERSION = 0xA0
 
 
 class Link(NamedTuple):
-    """A certificate of a chain; the names are in DER."""
+    """A certificate of a chain; the names and the algorithm of its key are in DER."""
 
     issuer: bytes
     subject: bytes
     dates: CertificateDates
+    key_kind: bytes
 
     @classmethod
     def of(cls, certificate: bytes) -> Link:
@@ -30,7 +30,8 @@ class Link(NamedTuple):
         fields = children(value_of(children(value_of(certificate))[0]))
         if fields[0][0] == _VERSION:
             fields = fields[1:]
-        return cls(fields[2], fields[4], CertificateDates.of(certificate))
+        algorithm = children(value_of(children(value_of(fields[5]))[0]))[0]
+        return cls(fields[2], fields[4], CertificateDates.of(certificate), algorithm)
 
     @property
     def is_self_signed(self) -> bool:
@@ -45,6 +46,11 @@ class CertificateChain(NamedTuple):
 
     def has_issuer(self) -> bool:
         return any(each.subject == self.leaf.issuer for each in self.others)
+
+    def lacks_issuer(self, roots: Iterable[bytes]) -> bool:
+        """Whether clients that trust these names only cannot verify it."""
+        leaf = self.leaf
+        return not (self.has_issuer() or leaf.is_self_signed or leaf.issuer in roots)
 
     def problem(self, now: float) -> str:
         """Why clients reject it at this time; empty when they do not. A root is theirs."""
@@ -61,8 +67,8 @@ class CertificateChain(NamedTuple):
 
 
 def check_renewal(
-    old: CertificateChain | None,
-    new: CertificateChain | None,
+    old: CertificateChain,
+    new: CertificateChain,
     trusted: Iterable[bytes],
     now: float,
 ) -> None:
@@ -71,17 +77,15 @@ def check_renewal(
     `trusted` are certificates in DER that the truststore has: the issuer of a certificate may be
     missing in its chain if it is a root.
     """
-    if old is None or new is None or old.problem(now):
+    if old.problem(now):
         return
     problem = new.problem(now)
-    if not problem and old.has_issuer() and not new.has_issuer():
-        roots = {each.issuer for each in old.others}
-        roots |= {each.subject for each in map(Link.of, trusted) if each.is_self_signed}
-        if new.leaf.issuer not in roots and not new.leaf.is_self_signed:
-            problem = (
-                "it comes without the certificate of its issuer, which clients need: append the "
-                "chain to the key store"
-            )
+    roots = {each.issuer for each in old.others} | roots_of(trusted)
+    if not problem and old.has_issuer() and new.lacks_issuer(roots):
+        problem = (
+            "it comes without the certificate of its issuer, which clients need: append the chain "
+            "to the key store"
+        )
     if problem:
         raise ConfigError(
             f"The new certificate (valid {_range(new)}) does not replace the one in use (valid "
@@ -89,11 +93,10 @@ def check_renewal(
         )
 
 
+def roots_of(trusted: Iterable[bytes]) -> set[bytes]:
+    """The names of the self-signed ones of these certificates in DER."""
+    return {each.subject for each in map(Link.of, trusted) if each.is_self_signed}
+
+
 def _range(chain: CertificateChain) -> str:
-    dates = chain.leaf.dates
-    return f"from {day_of(dates.not_before)} to {day_of(dates.not_after)}"
-
-
-def day_of(seconds: float) -> str:
-    """A time of a certificate, in UTC."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return chain.leaf.dates.text()

@@ -48,13 +48,54 @@ FILES = ("ssl.keystore.location", "ssl.truststore.location", "ssl.crl.location")
 ReadSetting = Callable[[str], str | None]
 
 
+class Certificate(NamedTuple):
+    """Whom a certificate names, and it with its issuers."""
+
+    identity: CertificateIdentity
+    chain: CertificateChain
+
+    @classmethod
+    def of(cls, keys: Keys) -> Certificate:
+        """Raises ValueError."""
+        certificates = certificates_of(keys.pem)
+        if not certificates:
+            raise ValueError("it has no certificate")
+        leaf, *others = map(Link.of, certificates)
+        chain = CertificateChain(leaf, tuple(others))
+        return cls(CertificateIdentity.of(certificates[0]), chain)
+
+
+class KeyMismatch(ConfigError):
+    """A private key and a certificate do not belong together."""
+
+
 class TlsContext(NamedTuple):
-    """A context, whom its certificate names and the chain of that; None for a client without a
-    certificate."""
+    """A context and its certificates: one for each kind of key, and none for a client without a
+    key. `unusable` is why no client can connect."""
 
     context: ssl.SSLContext
-    identity: CertificateIdentity | None
-    chain: CertificateChain | None
+    certificates: tuple[Certificate, ...]
+    unusable: str = ""
+
+    @property
+    def chain(self) -> CertificateChain | None:
+        """The one that expires first."""
+        chains = (each.chain for each in self.certificates)
+        return min(chains, key=lambda each: each.leaf.dates.not_after, default=None)
+
+
+def certificate_pairs(
+    old: tuple[Certificate, ...], new: tuple[Certificate, ...]
+) -> list[tuple[Certificate, Certificate]]:
+    """Each new certificate with the one that it replaces. ConfigError, as in Kafka, if there are
+    fewer of them: clients may accept no other kind of key."""
+    if len(new) < len(old):
+        raise ConfigError(
+            "Keystore entries do not match, existing store contains keys of "
+            f"{len(old)} kinds, new store contains keys of {len(new)}: add a key of each kind."
+        )
+    by_kind = {each.chain.leaf.key_kind: each for each in old}
+    return [(by_kind.get(each.chain.leaf.key_kind, old[0]), each) for each in new if old]
 
 
 def listener_settings(config: BrokerConfig, listener_name: str) -> ReadSetting:
@@ -69,24 +110,48 @@ def listener_settings(config: BrokerConfig, listener_name: str) -> ReadSetting:
     return text
 
 
-def listener_context(config: BrokerConfig, listener_name: str) -> TlsContext:
-    """The context of a listener with TLS. Raises ConfigError naming the setting to mend."""
+def listener_context(
+    config: BrokerConfig, listener_name: str, *, at_start: bool = False
+) -> TlsContext:
+    """The context of a listener with TLS. Raises ConfigError naming the setting to mend.
+
+    At a start, a key of another certificate stops the listener of brokers only, as in Kafka.
+    """
     settings = listener_settings(config, listener_name)
     check_sources(settings)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     keys = _keys(settings)
-    if keys is None:
+    if not keys:
         raise ConfigError(
             f"Listener {listener_name} uses TLS and needs a key and a certificate: set "
             "ssl.keystore.location to a file with both (PEM, PKCS12 or JKS), or "
             "ssl.keystore.type=PEM with ssl.keystore.key and ssl.keystore.certificate.chain."
         )
-    certificate = _load_keys(context, keys, settings("ssl.keystore.location") or "ssl.keystore.key")
+    unusable = ""
+    try:
+        certificates = _load_keys(context, keys, _key_source(settings))
+    except KeyMismatch as error:
+        if not at_start or listener_name == config.inter_broker_listener():
+            raise
+        unusable = str(error)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        certificates = (Certificate.of(keys[0]),)
     context.verify_mode = _CLIENT_CERTIFICATES[_client_auth(config, listener_name)]
     if context.verify_mode is not ssl.CERT_NONE and not _load_trust(context, settings):
         context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
     limit_context(context, settings)
-    return TlsContext(context, *certificate)
+    return TlsContext(context, certificates, unusable)
+
+
+def _key_source(settings: ReadSetting) -> str:
+    return settings("ssl.keystore.location") or "ssl.keystore.key"
+
+
+def trusted_certificates(settings: ReadSetting) -> list[bytes]:
+    """Those of the truststore in DER, also where no client has a certificate; none without a
+    truststore. Raises ConfigError."""
+    text = _trust(settings)
+    return [] if text is None else certificates_of(text)
 
 
 def _client_auth(config: BrokerConfig, listener_name: str) -> str:
@@ -118,13 +183,13 @@ def client_context(settings: ReadSetting, *, needs_keys: bool = False) -> TlsCon
     if not _load_trust(context, settings):
         context.load_default_certs(ssl.Purpose.SERVER_AUTH)
     keys = _keys(settings)
-    certificate: _Certificate = (None, None)
-    if keys is not None:
-        certificate = _load_keys(context, keys, settings("ssl.keystore.location") or "its text")
+    certificates: tuple[Certificate, ...] = ()
+    if keys:
+        certificates = _load_keys(context, keys, _key_source(settings))
     elif needs_keys:
         raise ConfigError("no key and certificate are set")
     limit_context(context, settings)
-    return TlsContext(context, *certificate)
+    return TlsContext(context, certificates)
 
 
 def uses_tls_between_brokers(config: BrokerConfig) -> bool:
@@ -142,8 +207,8 @@ def peer_context(config: BrokerConfig) -> TlsContext | None:
     return client_context(settings)
 
 
-def _keys(settings: ReadSetting) -> Keys | None:
-    """The private key and its certificates; None when no setting names them."""
+def _keys(settings: ReadSetting) -> list[Keys]:
+    """The private keys and their certificates; none when no setting names them."""
     path = settings("ssl.keystore.location")
     if path:
         return read_keys(
@@ -155,48 +220,43 @@ def _keys(settings: ReadSetting) -> Keys | None:
         )
     key, chain = settings("ssl.keystore.key"), settings("ssl.keystore.certificate.chain")
     if not (key and chain):
-        return None
-    return inline_keys(key, chain, settings("ssl.key.password"))
+        return []
+    return [inline_keys(key, chain, settings("ssl.key.password"))]
 
 
-_Certificate = tuple[CertificateIdentity | None, CertificateChain | None]
-
-
-def _load_keys(context: ssl.SSLContext, keys: Keys, where: str) -> _Certificate:
-    try:
-        with _as_file(keys.pem) as path:
-            # Without a password OpenSSL would ask for it on the terminal.
-            context.load_cert_chain(path, password=keys.password or "")
-        certificates = certificates_of(keys.pem)
-        if not certificates:
-            return None, None
-        leaf, *others = map(Link.of, certificates)
-        return CertificateIdentity.of(certificates[0]), CertificateChain(leaf, tuple(others))
-    except (OSError, ValueError, IndexError) as error:  # OSError: also every error of TLS
-        hint = " Is ssl.key.password right?" if b"ENCRYPTED" in keys.pem else ""
-        reason = getattr(error, "reason", None) or error
-        raise ConfigError(
-            f"No private key with its certificate can be read from {where}: {reason}.{hint}"
-        ) from None
+def _load_keys(context: ssl.SSLContext, several: list[Keys], where: str) -> tuple[Certificate, ...]:
+    """Loads the first key of each kind: the kinds that a client accepts decide on one of them."""
+    found: dict[bytes, Certificate] = {}
+    for keys in several:
+        try:
+            certificate = Certificate.of(keys)
+            if certificate.chain.leaf.key_kind in found:
+                continue
+            with _as_file(keys.pem) as path:
+                # Without a password OpenSSL would ask for it on the terminal.
+                context.load_cert_chain(path, password=keys.password or "")
+        except (OSError, ValueError, IndexError) as error:  # OSError: also every error of TLS
+            hint = " Is ssl.key.password right?" if b"ENCRYPTED" in keys.pem else ""
+            reason = getattr(error, "reason", None) or error
+            kind = ConfigError
+            if reason == "KEY_VALUES_MISMATCH":
+                kind = KeyMismatch
+                dates = certificate.chain.leaf.dates.text()
+                reason = f"the key does not belong to the certificate, which is valid {dates}"
+            raise kind(
+                f"No private key with its certificate can be read from {where}: {reason}.{hint}"
+            ) from None
+        found[certificate.chain.leaf.key_kind] = certificate
+    return tuple(found.values())
 
 
 def _load_trust(context: ssl.SSLContext, settings: ReadSetting) -> bool:
     """Loads the authorities whose certificates are trusted, and what they revoked; False when no
     authorities are named."""
-    path = settings("ssl.truststore.location")
-    inline = settings("ssl.truststore.certificates")
-    trusted: bytes | None = None
-    if path:
-        trusted = read_trust(
-            "ssl.truststore",
-            path,
-            settings("ssl.truststore.type"),
-            settings("ssl.truststore.password"),
-        )
-    elif inline:
-        trusted = inline_trust(inline)
+    trusted = _trust(settings)
     if trusted is not None:
-        _load_pem(context, trusted, path or "ssl.truststore.certificates", "certificates")
+        where = settings("ssl.truststore.location") or "ssl.truststore.certificates"
+        _load_pem(context, trusted, where, "certificates")
         # As in Java, each of them is trusted by itself: also an intermediate authority, and one of
         # several certificates with the same name, of which OpenSSL would try one only.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -208,6 +268,20 @@ def _load_trust(context: ssl.SSLContext, settings: ReadSetting) -> bool:
         _load_pem(context, lists, revoked, "revocation lists")
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     return trusted is not None
+
+
+def _trust(settings: ReadSetting) -> bytes | None:
+    """The trusted certificates in PEM; None when no setting names them."""
+    path = settings("ssl.truststore.location")
+    inline = settings("ssl.truststore.certificates")
+    if path:
+        return read_trust(
+            "ssl.truststore",
+            path,
+            settings("ssl.truststore.type"),
+            settings("ssl.truststore.password"),
+        )
+    return inline_trust(inline) if inline else None
 
 
 def _load_pem(context: ssl.SSLContext, pem: bytes, where: str, what: str) -> None:

@@ -22,13 +22,15 @@ from ottla.broker.config.listeners import PREFIX, find_listener_setting
 from ottla.broker.security.tls.certificate_dates import CertificateDates
 from ottla.broker.security.tls.certificate_identity import check_same_identity
 from ottla.broker.security.tls.certificate_names import principal_reader
-from ottla.broker.security.tls.certificate_renewal import check_renewal
+from ottla.broker.security.tls.certificate_renewal import check_renewal, roots_of
 from ottla.broker.security.tls.contexts import (
     FILES,
     TlsContext,
+    certificate_pairs,
     listener_context,
     listener_settings,
     peer_context,
+    trusted_certificates,
     uses_tls_between_brokers,
 )
 from ottla.broker.security.tls.trust_check import check_handshake
@@ -36,6 +38,7 @@ from ottla.broker.security.tls.trust_check import check_handshake
 if TYPE_CHECKING:
     from ottla.broker.config.broker_config import BrokerConfig
     from ottla.broker.requests.request_context import Principal
+    from ottla.broker.security.tls.certificate_renewal import CertificateChain
 
 logger = logging.getLogger("ottla.net")
 
@@ -56,10 +59,11 @@ class _Contexts(NamedTuple):
     client: TlsContext | None
 
     @classmethod
-    def of(cls, config: BrokerConfig, name: str) -> _Contexts:
+    def of(cls, config: BrokerConfig, name: str, *, at_start: bool = False) -> _Contexts:
         """Raises ConfigError."""
         is_of_brokers = name == config.inter_broker_listener()
-        return cls(listener_context(config, name), peer_context(config) if is_of_brokers else None)
+        server = listener_context(config, name, at_start=at_start)
+        return cls(server, peer_context(config) if is_of_brokers else None)
 
 
 class _Watched:
@@ -77,8 +81,9 @@ class _Watched:
         self._config = config
         self._settings = listener_settings(config, name)
         self._stamp = self._new_stamp()
-        self.current = _Contexts.of(config, name)
+        self.current = _Contexts.of(config, name, at_start=True)
         self._check_trust(self.current, self.current)
+        self._incomplete = self._missing_issuer()
 
     def check(self) -> None:
         """Makes the contexts again when a file has changed."""
@@ -101,6 +106,7 @@ class _Watched:
             logger.error("listener %s keeps its previous certificates: %s", self.name, error)
             return
         self.rejected = ""
+        self._incomplete = self._missing_issuer()
         if self.on_renewed is not None:
             self.on_renewed(self.current.server.context)
         logger.info("listener %s reloaded its certificates", self.name)
@@ -108,24 +114,58 @@ class _Watched:
     def renewed(self, config: BrokerConfig) -> _Contexts:
         """New contexts. ConfigError when they cannot replace the current ones."""
         made = _Contexts.of(config, self.name)
-        self._check_not_worse(made)
-        check_same_identity(
-            self.current.server.identity,
-            made.server.identity,
-            allow_dn_changes=self._allows("ssl.allow.dn.changes"),
-            allow_san_changes=self._allows("ssl.allow.san.changes"),
-        )
+        if not self.current.server.unusable:
+            self._check_not_worse(made)
         self._check_trust(self.current, made)
         return made
 
     def _check_not_worse(self, made: _Contexts) -> None:
-        old, new = self.current.server.chain, made.server.chain
+        """ConfigError if a certificate is worse than the one of the same kind of key in use."""
+        pairs = certificate_pairs(self.current.server.certificates, made.server.certificates)
+        for old, new in pairs:
+            self._check_dates(old.chain, new.chain, made)
+        for old, new in pairs:
+            check_same_identity(
+                old.identity,
+                new.identity,
+                allow_dn_changes=self._allows("ssl.allow.dn.changes"),
+                allow_san_changes=self._allows("ssl.allow.san.changes"),
+            )
+
+    def _check_dates(self, old: CertificateChain, new: CertificateChain, made: _Contexts) -> None:
         try:
             check_renewal(old, new, made.server.context.get_ca_certs(True), self._now())
         except ConfigError:
-            if new is not None and new.valid_from() > self._now():
-                self._valid_from = new.valid_from()
+            if new.valid_from() > self._now():
+                self._valid_from = max(self._valid_from, new.valid_from())
             raise
+
+    def dates(self) -> CertificateDates | None:
+        """Of the certificate that expires first, with what is wrong with it; None without one."""
+        server = self.current.server
+        if server.chain is None:
+            return None
+        return server.chain.leaf.dates._replace(
+            rejected=self.rejected, unusable=server.unusable, incomplete=self._incomplete
+        )
+
+    def _missing_issuer(self) -> str:
+        """Why clients with this broker's own truststore could not verify a certificate in use."""
+        try:
+            roots = roots_of(trusted_certificates(self._settings))
+        except (ConfigError, ValueError):
+            return ""  # that of a listener that asks for no certificates is not used
+        lacking = [
+            each
+            for each in self.current.server.certificates
+            if roots and each.chain.lacks_issuer(roots)
+        ]
+        if not lacking:
+            return ""
+        return (
+            "its key store has no certificate of the issuer, and the truststore does not have it "
+            "as a root"
+        )
 
     def _check_trust(self, old: _Contexts, new: _Contexts) -> None:
         """ConfigError when brokers with `old` and with `new` could not connect to each other.
@@ -197,13 +237,8 @@ class ListenerTls:
 
     def certificates(self) -> dict[str, CertificateDates]:
         """When the certificate of each listener with TLS is valid, by the listener's name."""
-        return {
-            watched.name: watched.current.server.chain.leaf.dates._replace(
-                rejected=watched.rejected
-            )
-            for watched in self._watched.values()
-            if watched.current.server.chain is not None
-        }
+        found = {watched.name: watched.dates() for watched in self._watched.values()}
+        return {name: dates for name, dates in found.items() if dates is not None}
 
     def check(self) -> None:
         """Reads again what has changed since the last look."""

@@ -3,18 +3,25 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.BufferedReader;
 import java.io.ByteArrayInputStream;
+import java.io.ByteArrayOutputStream;
 import java.io.InputStreamReader;
 import java.io.OutputStreamWriter;
 import java.io.PrintWriter;
 import java.nio.charset.StandardCharsets;
+import java.security.KeyFactory;
+import java.security.KeyStore;
+import java.security.PrivateKey;
 import java.security.cert.Certificate;
 import java.security.cert.CertificateFactory;
 import java.security.cert.X509Certificate;
+import java.security.spec.PKCS8EncodedKeySpec;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
+import javax.net.ssl.KeyManagerFactory;
+import javax.net.ssl.X509ExtendedKeyManager;
 import javax.security.auth.callback.Callback;
 import javax.security.auth.login.AppConfigurationEntry;
 import javax.security.auth.login.AppConfigurationEntry.LoginModuleControlFlag;
@@ -33,6 +40,8 @@ import org.apache.kafka.common.security.ssl.SslPrincipalMapper;
  *   <li>{"certificate": hex} the name of its subject
  *   <li>{"ssl": {setting: text}} the certificates of the key and of the truststore, in hex with blanks
  *   <li>{"token": text, "jwks": URL, "skew", "subject", "issuer", "audience"} the end of its life and its owner
+ *   <li>{"store": "JKS" or "PKCS12", "legacy": boolean, "keys": [[alias, key, certificate in hex]]} a store with
+ *       these keys in hex, and the alias that the key manager chooses for RSA, EC and EdDSA
  *   <li>{"bytes": hex} the text that they are in UTF-8
  *   <li>{"rules": text, "name": text} the user of a certificate's name (SslPrincipalMapper)
  *   <li>{"kerberos": [rule], "realm": text, "name": text} the user of a Kerberos principal
@@ -142,6 +151,40 @@ public class GoldenIdentity {
         }
     }
 
+    private static String keyStore(JsonNode request) throws Exception {
+        System.setProperty("keystore.pkcs12.legacy", "");
+        if (!request.get("legacy").asBoolean()) {
+            System.clearProperty("keystore.pkcs12.legacy");
+        }
+        char[] password = "storepass".toCharArray();
+        KeyStore store = KeyStore.getInstance(request.get("store").asText());
+        store.load(null, null);
+        CertificateFactory factory = CertificateFactory.getInstance("X.509");
+        for (JsonNode each : request.get("keys")) {
+            byte[] bytes = HexFormat.of().parseHex(each.get(2).asText());
+            Certificate made = factory.generateCertificate(new ByteArrayInputStream(bytes));
+            PKCS8EncodedKeySpec spec =
+                new PKCS8EncodedKeySpec(HexFormat.of().parseHex(each.get(1).asText()));
+            PrivateKey key =
+                KeyFactory.getInstance(made.getPublicKey().getAlgorithm()).generatePrivate(spec);
+            store.setKeyEntry(each.get(0).asText(), key, password, new Certificate[] {made});
+        }
+        ByteArrayOutputStream written = new ByteArrayOutputStream();
+        store.store(written, password);
+        // The order in a file can be another one than that in which the entries were made.
+        KeyStore read = KeyStore.getInstance(request.get("store").asText());
+        read.load(new ByteArrayInputStream(written.toByteArray()), password);
+        KeyManagerFactory managers = KeyManagerFactory.getInstance("SunX509");
+        managers.init(read, password);
+        X509ExtendedKeyManager manager = (X509ExtendedKeyManager) managers.getKeyManagers()[0];
+        StringBuilder found = new StringBuilder(HexFormat.of().formatHex(written.toByteArray()));
+        for (String kind : List.of("RSA", "EC", "EdDSA")) {
+            String alias = manager.chooseEngineServerAlias(kind, null, null);
+            found.append('|').append(alias == null ? "" : alias);
+        }
+        return found.toString();
+    }
+
     private static String answer(JsonNode request) throws Exception {
         if (request.has("certificate")) {
             byte[] bytes = HexFormat.of().parseHex(request.get("certificate").asText());
@@ -156,6 +199,9 @@ public class GoldenIdentity {
         }
         if (request.has("ssl")) {
             return stores(request.get("ssl"));
+        }
+        if (request.has("store")) {
+            return keyStore(request);
         }
         if (request.has("token")) {
             return ownerOf(request);

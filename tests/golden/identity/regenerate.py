@@ -60,7 +60,8 @@ def main(library: Path) -> None:
     with gzip.GzipFile(VECTORS, "wb", mtime=0) as file:
         for question, answer in zip(asked, answers, strict=True):
             file.write((json.dumps([question, answer]) + "\n").encode())
-    from tests.golden.identity import test_tokens  # it imports this module
+    from tests.golden.identity import test_key_choice, test_tokens  # they import this module
 
     test_tokens.write_vectors()
+    test_key_choice.write_vectors()
     print(f"golden: {VECTORS.name} has {VECTORS.stat().st_size} bytes", file=sys.stderr)

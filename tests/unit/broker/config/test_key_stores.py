@@ -44,9 +44,9 @@ def test_a_listener_with_stores_of_java(kind: str) -> None:
     )
     client = ssl.create_default_context(cafile=str(STORES / f"{kind}.pem"))
     assert shakes_hands(server.context, client) == "TLSv1.3"
-    assert server.identity is not None
-    assert [text for _, text in server.identity.subject] == ["acme", "broker one"]
-    assert len(server.identity.names) == 2
+    assert server.certificates
+    assert [text for _, text in server.certificates[0].identity.subject] == ["acme", "broker one"]
+    assert len(server.certificates[0].identity.names) == 2
 
 
 @pytest.mark.parametrize("kind", ["jks", "pkcs12"])
@@ -139,7 +139,7 @@ def test_a_store_with_several_keys(tmp_path: Path) -> None:
             b"one", key, certificate, [other, authority], encryption
         )
     )
-    found = certificates_of(read_keys(SETTING, str(path), "PKCS12", "storepass", None).pem)
+    found = certificates_of(read_keys(SETTING, str(path), "PKCS12", "storepass", None)[0].pem)
     assert found == [
         each.public_bytes(serialization.Encoding.DER) for each in (certificate, authority)
     ]

@@ -39,9 +39,22 @@ def test_directories_stop_clients_when_none_accepts(tmp_path: Path) -> None:
 def test_certificates(days: float, name: str | None, text: str) -> None:
     dates = {"SSL": CertificateDates(0.0, 100 * DAY)}
     found = faults.certificate_faults(dates, (100 - days) * DAY, listeners=2)
+    both_dates = " (valid from 1970-01-01T00:00:00Z to 1970-04-11T00:00:00Z)"
     assert [(each.name, each.problem, each.stops) for each in found] == (
-        [] if name is None else [(name, text, False)]
+        [] if name is None else [(name, text + both_dates, False)]
     )
+
+
+def test_a_key_of_another_certificate_and_a_chain_without_an_issuer() -> None:
+    lasts = CertificateDates(0.0, 100 * DAY)
+    dates = {"A": lasts._replace(unusable="another key"), "B": lasts._replace(incomplete="no root")}
+    found = faults.certificate_faults(dates, DAY, listeners=2)
+    assert [(each.name, each.subject, each.stops) for each in found] == [
+        (faults.UNUSABLE_CERTIFICATE, "A", False),
+        (faults.INCOMPLETE_CERTIFICATE, "B", False),
+    ]
+    assert "no client can connect to listener A: another key" in found[0].problem
+    assert faults.certificate_faults({"A": dates["A"]}, DAY, listeners=1)[0].stops
 
 
 def test_clients_stay_away_when_every_certificate_has_expired() -> None:

@@ -51,25 +51,35 @@ def test_one_directory_that_can_be_used_is_enough(tmp_path: Path) -> None:
         check_rights(["/dev/null/x", "/dev/null/y"])
 
 
-def test_the_certificates_of_all_listeners_are_reported(tmp_path: Path) -> None:
-    certificates = Certificates(tmp_path)
-    config = BrokerConfig(
+def _listeners(certificates: Certificates, **more: str) -> BrokerConfig:
+    return BrokerConfig(
         {
-            "listeners": "PLAINTEXT://:9092,A://:9093,B://:9094,C://:9095",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,A:SSL,B:SSL,C:SSL",
+            "zookeeper.connect": "localhost:2181",
+            "listeners": "PLAINTEXT://:9092,A://:9093,B://:9094",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,A:SSL,B:SSL",
+            "inter.broker.listener.name": "A",
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": str(certificates.server_path),
-            "listener.name.c.ssl.keystore.location": str(tmp_path / "missing"),
-            "advertised.listeners": "PLAINTEXT://h:9092",
+            "advertised.listeners": "PLAINTEXT://h:9092,A://h:9093",
+            **{name.replace("_", "."): text for name, text in more.items()},
         }
     )
+
+
+def test_the_certificates_of_all_listeners_are_reported(tmp_path: Path) -> None:
+    missing = {"listener_name_b_ssl_keystore_location": str(tmp_path / "missing")}
     with pytest.raises(ConfigErrors) as raised:
-        check_certificates(config, now=4e9)
-    first, second, third = raised.value.errors
+        check_certificates(_listeners(Certificates(tmp_path), **missing), now=4e9)
+    first, second = raised.value.errors
     assert isinstance(first, CertificateExpired)
-    assert isinstance(second, CertificateExpired)
-    assert "the certificate of listener B" in str(second)
-    assert str(tmp_path / "missing") in str(third)
+    assert "the certificate of listener A" in str(first)
+    assert str(tmp_path / "missing") in str(second)
+
+
+def test_an_old_certificate_of_another_listener_stops_no_start(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    check_certificates(_listeners(certificates, inter_broker_listener_name="PLAINTEXT"), now=4e9)
+    check_certificates(_listeners(certificates, zookeeper_connect=""), now=4e9)
 
 
 def test_a_message_names_some_of_many_topics_with_tiered_storage() -> None:

@@ -38,7 +38,8 @@ class ShareScene(DataPath):
         )
         self.share_fetch = ShareFetchHandler(
             *(self.shares, self.share_sessions, self.manager, self.metadata, self.hints),
-            *(self.clock, self.timer, 1 << 20, self.quotas.fetch, may_read),
+            *(self.clock, self.timer, 1 << 20, self.quotas.fetch),
+            lambda context, group_id: may_read(context, False),
         )
         self.share_acknowledge = ShareAcknowledgeHandler(
             self.shares, self.share_sessions, self.metadata, self.hints, may_read
