@@ -41,7 +41,7 @@ class Endpoints:
         self._broker_id = broker_id
         self._metadata = metadata
         self.wildcard_listeners = wildcard_listeners
-        self._container = container
+        self.container = container
 
     def node(self, context: RequestContext, broker_id: int) -> Node | None:
         """A live broker on the client's listener; None when it is not live or not on it."""
@@ -66,7 +66,7 @@ class Endpoints:
 
     def _host_of_wildcard(self, context: RequestContext) -> str:
         local = context.local_address[0]
-        container = self._container
+        container = self.container
         if container is not None and container.is_from_outside(context.client_host, local):
             return HOST
         return local

@@ -58,8 +58,8 @@ class SocketSettings:
 
 
 def bind(listener_name: str, host: str, port: int, settings: SocketSettings) -> socket.socket:
-    """A bound and listening non-blocking socket. An empty host means all addresses, IPv6 too
-    where the machine has it. Raises ListenError."""
+    """A bound and listening non-blocking socket. An empty host and :: mean all addresses of both
+    families, as in Java, without IPv6 those of IPv4. Raises ListenError."""
     where = f"[{host}]:{port}" if ":" in host else f"{host or '*'}:{port}"
     try:
         family, address = _resolve(host, port)
@@ -72,7 +72,7 @@ def bind(listener_name: str, host: str, port: int, settings: SocketSettings) -> 
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if not host else 1)
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, address[0] != "::")
         if settings.receive_buffer_bytes > 0:
             # On the listening socket: the window is agreed on before a connection is accepted.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.receive_buffer_bytes)
@@ -87,7 +87,7 @@ def bind(listener_name: str, host: str, port: int, settings: SocketSettings) -> 
 
 
 def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:
-    if not host:
+    if host in ("", "::"):
         if socket.has_dualstack_ipv6():
             return socket.AF_INET6, ("::", port)
         return socket.AF_INET, ("0.0.0.0", port)

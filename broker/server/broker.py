@@ -393,9 +393,11 @@ class Broker:
         self.fetch_sessions = FetchSessions(
             config.max_incremental_fetch_session_cache_slots, self.clock.now_ms
         )
-        listeners = wildcard_listeners(config)
+        container = container_of(
+            {each.listener_name for each in config.advertised_endpoints() if not each.host}
+        )
         self.endpoints = Endpoints(
-            self.broker_id, self.metadata, listeners, container_of(listeners)
+            self.broker_id, self.metadata, wildcard_listeners(config, container), container
         )
         self.config_describer = ConfigDescriber(
             self.broker_id,
