@@ -40,10 +40,11 @@ RUN groupadd --gid 10001 ottla \
     && useradd --uid 10001 --gid ottla --no-create-home --shell /usr/sbin/nologin ottla \
     && install -d -o ottla -g ottla /var/lib/ottla
 COPY --from=build /opt/ottla /opt/ottla
-# Under Kafka's names, which OTTLA_... ones override: a user of the image may set either.
+# A settings file and all variables override OTTLA_IMAGE_...; a file does not override
+# KAFKA_LOG_DIRS, so that the data stay in the volume.
 ENV PATH=/opt/ottla/bin:$PATH \
     PYTHONUNBUFFERED=1 \
-    KAFKA_LISTENERS=PLAINTEXT://0.0.0.0:9092 \
+    OTTLA_IMAGE_LISTENERS=PLAINTEXT://0.0.0.0:9092 \
     KAFKA_LOG_DIRS=/var/lib/ottla
 USER ottla
 VOLUME /var/lib/ottla

@@ -152,6 +152,7 @@ class BrokerConfig:
     ottla_audit_log_format: str
     ottla_log_format: str
     ottla_log_level: str
+    ottla_create_topics: list[str]
     ottla_console_allow_remote: bool
     ottla_console_hosts: list[str]
     ottla_console_principal: str

@@ -69,6 +69,7 @@ from ottla.broker.security.sasl.scram_credentials import ScramCredentials
 from ottla.broker.security.tls.late_tls import LateTls
 from ottla.broker.server.config_changes import ConfigChanges
 from ottla.broker.server.coordinators import Coordinators
+from ottla.broker.server.created_topics import CreatedTopics
 from ottla.broker.server.handlers import build_handlers
 from ottla.broker.server.open_listeners import OpenListeners
 from ottla.broker.server.quota_limits import QuotaLimits, build_quotas, cluster_watcher
@@ -333,6 +334,9 @@ class Broker:
             lambda partitions: self.coordinators.on_leadership([], partitions),
             on_all_disks_failed,
             needs_all=versions.leader_and_isr < 1,
+        )
+        self.created_topics = CreatedTopics(
+            config.ottla_create_topics, self.controller_channel.create_topics
         )
         self.scheduler = BrokerScheduler(
             config,
