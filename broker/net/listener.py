@@ -175,6 +175,13 @@ class Listener:
             self._sock.close()
             self._delayed_closes.close_all()
 
+    def leave_to_parent(self) -> None:
+        """See `NetworkServer.leave_to_parent`."""
+        for connection in self.connections:
+            connection.leave_to_parent()
+        if not self._closed:
+            os.close(self._sock.detach())
+
     def oldest_unknown(self) -> Connection | None:
         """The oldest connection whose client is not known; it is not looked for among all."""
         unknown = self._unknown

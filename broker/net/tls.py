@@ -444,6 +444,10 @@ class TlsSocket:
     def shutdown(self, how: int) -> None:
         self._sock.shutdown(how)
 
+    def detach(self) -> int:
+        """The descriptor, which the socket does not close any more."""
+        return self._sock.detach()
+
     def close(self) -> None:
         with suppress(OSError, ValueError):
             # Writes close_notify; without blocking it cannot wait for that of the client.
