@@ -107,7 +107,7 @@ class Container:
             f"broker{number}:29092": f"127.0.0.1:{self.compose_port}",
             "0.0.0.0:9092": f"127.0.0.1:{self.host_port}",
             "0.0.0.0:29092": f"127.0.0.1:{self.compose_port}",
-            ":9404": f"127.0.0.1:{self.http_port}",
+            f":{9403 + number}": f"127.0.0.1:{self.http_port}",
             "zookeeper:2181": zookeeper,
         }
         for name, given in environment.items():
