@@ -53,11 +53,12 @@ ENV ZOO_CONF_DIR=/conf ZOO_DATA_DIR=/data ZOO_DATA_LOG_DIR=/datalog ZOO_TICK_TIM
 RUN groupadd --gid 1000 zookeeper && useradd --uid 1000 --gid zookeeper zookeeper \\
     && install -d -o zookeeper -g zookeeper /conf /data /datalog
 COPY lib /opt/zookeeper/lib
-COPY entrypoint.sh zkServer.sh /usr/local/bin/
+COPY docker-entrypoint.sh /
+COPY zkServer.sh /usr/local/bin/
 USER zookeeper
 VOLUME ["/data", "/datalog"]
 EXPOSE 2181
-ENTRYPOINT ["entrypoint.sh"]
+ENTRYPOINT ["/docker-entrypoint.sh"]
 CMD ["zkServer.sh", "start-foreground"]
 """
 _ENTRYPOINT = """\
@@ -67,11 +68,14 @@ set -eu
 if [ ! -f "$ZOO_CONF_DIR/zoo.cfg" ]; then
     {
         printf 'dataDir=%s\\ndataLogDir=%s\\n' "$ZOO_DATA_DIR" "$ZOO_DATA_LOG_DIR"
-        printf 'clientPort=2181\\ntickTime=%s\\n' "$ZOO_TICK_TIME"
+        printf 'tickTime=%s\\ninitLimit=10\\nsyncLimit=5\\n' "$ZOO_TICK_TIME"
+        printf 'standaloneEnabled=%s\\n' "${ZOO_STANDALONE_ENABLED:-true}"
+        for server in ${ZOO_SERVERS:-clientPort=2181}; do echo "$server"; done
         printf 'maxClientCnxns=%s\\nadmin.enableServer=false\\n' "$ZOO_MAX_CLIENT_CNXNS"
         [ -z "${ZOO_4LW_COMMANDS_WHITELIST:-}" ] ||
             echo "4lw.commands.whitelist=$ZOO_4LW_COMMANDS_WHITELIST"
     } > "$ZOO_CONF_DIR/zoo.cfg"
+    echo "${ZOO_MY_ID:-1}" > "$ZOO_DATA_DIR/myid"
 fi
 exec "$@"
 """
@@ -186,7 +190,7 @@ def _zookeeper_context(context: Path) -> str:
     for pattern in _JARS:
         for jar in library.glob(f"{pattern}.jar"):
             shutil.copy(jar, context / "lib")
-    for name, text in {"entrypoint.sh": _ENTRYPOINT, "zkServer.sh": _ZK_SERVER}.items():
+    for name, text in {"docker-entrypoint.sh": _ENTRYPOINT, "zkServer.sh": _ZK_SERVER}.items():
         (context / name).write_text(text)
         (context / name).chmod(0o755)
     return _ZOOKEEPER

@@ -185,6 +185,7 @@ def one_build() -> None:
     config = json.loads(compose("config", "--format", "json"))
     built = [name for name, each in config["services"].items() if "build" in each]
     require(built == ["broker1"], f"the image is built once, by {', '.join(built)}")
+    compose("build")
     before = docker("images", "--quiet", "--filter", "dangling=true")
     compose("build")
     after = docker("images", "--quiet", "--filter", "dangling=true")
