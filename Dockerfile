@@ -7,8 +7,8 @@ FROM ${BASE} AS build
 # Of pyproject.toml; also tiered and otel. Kerberos is built against the system's headers;
 # --build-arg EXTRAS= leaves all extras out.
 ARG EXTRAS=kerberos,keystores,oauth
-RUN case ",${EXTRAS}," in *,kerberos,*) apt-get update \
-    && apt-get install -y --no-install-recommends gcc libc6-dev libkrb5-dev python3-dev ;; esac
+RUN case ",${EXTRAS}," in *,kerberos,*) build="gcc libc6-dev libkrb5-dev python3-dev" ;; esac \
+    && apt-get update && apt-get install -y --no-install-recommends binutils $build
 WORKDIR /src
 RUN python3 -m venv /opt/ottla
 # What is installed is what these hashes say, whatever an index has.
@@ -16,7 +16,11 @@ COPY deploy/image/*.txt ./
 RUN pip="/opt/ottla/bin/pip install --no-cache-dir --require-hashes" \
     && $pip -r constraints.txt \
     && for extra in $(echo "${EXTRAS}" | sed s/keystores/oauth/ | tr , ' '); do \
-        $pip -r "constraints-$extra.txt" || exit 1; done
+        $pip -r "constraints-$extra.txt" || exit 1; done \
+    # Wheels have symbols for debuggers, and Pygments 500 languages: `ottla` shows Python at most.
+    && find /opt/ottla -name '*.so*' -type f -exec strip --strip-unneeded {} + \
+    && find /opt/ottla -path '*/pygments/lexers/*' -type f \
+        ! -name '__init__.*' ! -name '_mapping.*' ! -name 'python.*' -delete
 COPY pyproject.toml setup.py README.md LICENSE ./
 COPY ottla ottla
 COPY protocol protocol
@@ -40,10 +44,11 @@ RUN groupadd --gid 10001 ottla \
     && useradd --uid 10001 --gid ottla --no-create-home --shell /usr/sbin/nologin ottla \
     && install -d -o ottla -g ottla /var/lib/ottla
 COPY --from=build /opt/ottla /opt/ottla
-# Under Kafka's names, which OTTLA_... ones override: a user of the image may set either.
+# A settings file and all variables override OTTLA_IMAGE_...; a file does not override
+# KAFKA_LOG_DIRS, so that the data stay in the volume.
 ENV PATH=/opt/ottla/bin:$PATH \
     PYTHONUNBUFFERED=1 \
-    KAFKA_LISTENERS=PLAINTEXT://0.0.0.0:9092 \
+    OTTLA_IMAGE_LISTENERS=PLAINTEXT://0.0.0.0:9092 \
     KAFKA_LOG_DIRS=/var/lib/ottla
 USER ottla
 VOLUME /var/lib/ottla

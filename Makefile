@@ -42,10 +42,10 @@ test-console: $(STAMP) ## the web console in headless Chromium, where there is o
 console-screenshots: $(STAMP) ## the pictures of docs/console.md, with headless Chromium
 	@$(RUN) -m tests.console.check --screenshots docs/images
 
-test-compose: $(STAMP) ## docker-compose.yml with a Docker engine, where there is one
+test-compose: $(STAMP) ## docker-compose.yml with a Docker engine (started as root on Debian, where there is none)
 	@$(RUN) -m tests.compose.check $(ARGUMENTS)
 
-test-image: $(STAMP) ## the image alone: SASL only, full disk, slow recovery (CONTAINER_ENGINE=podman for Podman)
+test-image: $(STAMP) ## the image alone: SASL only, full disk, networks, limits (CONTAINER_ENGINE=podman for Podman)
 	@$(RUN) -m tests.compose.image $(ARGUMENTS)
 
 site: $(STAMP) ## the documentation as a web site in site/ (ARGUMENTS=serve shows it while you write)
@@ -54,7 +54,7 @@ site: $(STAMP) ## the documentation as a web site in site/ (ARGUMENTS=serve show
 test-quickstarts: $(STAMP) ## the programs of docs/quickstart.md in five languages (downloads clients; minutes)
 	@$(RUN) -m tests.quickstarts.run $(ARGUMENTS)
 
-test-chart: $(STAMP) ## the Helm chart with helm (from the PATH, or built with Go)
+test-chart: $(STAMP) ## the Helm chart with helm (from the PATH, or built with Go), and its pods as containers
 	@$(RUN) -m pip install -q kubernetes-validate
 	@$(RUN) -m tests.chart.check
 

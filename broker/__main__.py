@@ -25,9 +25,10 @@ USAGE = """\
 Usage: ottla start [server.properties] [--override key=value]... [--ignore-unknown PREFIX]...
                    [--add-scram USER]... [--workers N|auto]
 
-Starts a broker. Without a settings file it listens on 127.0.0.1:9092 and keeps its data in
-./ottla-data. Settings are Kafka's; they come from the file, from KAFKA_... and OTTLA_...
-environment variables (KAFKA_LOG_DIRS is log.dirs) and from --override; the later one wins.
+Starts a broker. Without a settings file it listens on 127.0.0.1:9092 (with zookeeper.connect on
+every address, as Kafka) and keeps its data in ./ottla-data. Settings are Kafka's; they come from
+the file, from KAFKA_... and OTTLA_... environment variables (KAFKA_LOG_DIRS is log.dirs) and from
+--override; the later one wins.
 
 --ignore-unknown confluent. ignores the unknown settings that begin with confluent. in each of
 them. Other unknown settings stop the start, except for KAFKA_... variables, which are logged.

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from ottla.broker.config.image_variables import IMAGE_PREFIX, translate
 from ottla.cli.health import (
     UNHEALTHY,
     UNREACHABLE,
@@ -34,7 +35,9 @@ class Listener(NamedTuple):
 
 def listeners_of(environment: Mapping[str, str]) -> list[Listener]:
     """The listeners in the environment of a container, in their order."""
-    listeners = environment.get("OTTLA_LISTENERS") or environment.get("KAFKA_LISTENERS") or ""
+    environment = translate(environment).environment
+    names = ("OTTLA_LISTENERS", "KAFKA_LISTENERS", f"{IMAGE_PREFIX}LISTENERS")
+    listeners = next((environment[name] for name in names if environment.get(name)), "")
     protocols = dict(
         entry.strip().upper().partition(":")[::2]
         for entry in (

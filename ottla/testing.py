@@ -13,6 +13,16 @@ from ottla.broker.config.errors import ConfigError
 from ottla.broker.testing.cluster import Cluster
 from ottla.broker.testing.embedded import Broker
 from ottla.broker.testing.faults import Fault, Faults
+from ottla.broker.testing.names import ApiName, ErrorName
 from ottla.protocol.errors import KafkaError
 
-__all__ = ["Broker", "Cluster", "ConfigError", "Fault", "Faults", "KafkaError"]
+__all__ = [
+    "ApiName",
+    "Broker",
+    "Cluster",
+    "ConfigError",
+    "ErrorName",
+    "Fault",
+    "Faults",
+    "KafkaError",
+]

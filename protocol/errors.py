@@ -249,3 +249,6 @@ class KafkaError(Exception):
 
     def __str__(self) -> str:
         return f"{self.name}: {self.message}" if self.message else self.name
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name}, {self.message!r})"

@@ -12,6 +12,7 @@ from pathlib import Path
 from ottla.broker.config.broker_config import (
     DEFAULT_DATA_DIRECTORY,
     DEFAULT_LISTENERS,
+    KAFKA_LISTENERS,
     BrokerConfig,
 )
 from ottla.broker.config.definitions import (
@@ -38,8 +39,9 @@ _CHANGES = {READ_ONLY: "at start", PER_BROKER: "per broker", CLUSTER_WIDE: "per 
 # Where the defaults of a broker without a file differ from Kafka's, and why.
 _DEVIATIONS = {
     "listeners": (
-        f"`{DEFAULT_LISTENERS}`",
-        "a broker without authentication is open to a network only if it is configured so",
+        f"`{DEFAULT_LISTENERS}` without ZooKeeper",
+        "a lone broker without authentication is open to a network only if it is configured so; "
+        f"with `zookeeper.connect` the default is Kafka's, `{KAFKA_LISTENERS}`",
     ),
     "log.dir": (f"`{DEFAULT_DATA_DIRECTORY}`", "some systems empty /tmp at boot"),
     "zookeeper.connect": (

@@ -37,6 +37,12 @@ class ContainerNetwork(NamedTuple):
     networks: tuple[ipaddress.IPv4Network, ...]
     gateways: frozenset[ipaddress.IPv4Address]
 
+    def has(self, address: str) -> bool:
+        """Whether one of our own addresses is in a known network; not so in one that the container
+        was connected to after its start."""
+        own = _ipv4(address)
+        return own is None or own.is_loopback or any(own in network for network in self.networks)
+
     def is_from_outside(self, client: str, local: str) -> bool:
         """Whether a connection from `client` to our address `local` came through a published port.
 

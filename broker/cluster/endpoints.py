@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import NamedTuple
 
-from ottla.broker.cluster.container_network import HOST, ContainerNetwork
+from ottla.broker.cluster.container_network import HOST, ContainerNetwork, find_container_network
 from ottla.broker.cluster.metadata_cache import BrokerMetadata, MetadataCache
 from ottla.broker.requests.request_channel import RequestContext
 
@@ -44,7 +44,7 @@ class Endpoints:
         self._broker_id = broker_id
         self._metadata = metadata
         self.wildcard_listeners = wildcard_listeners
-        self._container = container
+        self.container = container
         self._is_worker = is_worker
 
     def node(self, context: RequestContext, broker_id: int) -> Node | None:
@@ -78,7 +78,9 @@ class Endpoints:
 
     def _host_of_wildcard(self, context: RequestContext) -> str:
         local = context.local_address[0]
-        container = self._container
+        container = self.container
+        if container is not None and not container.has(local):
+            container = self.container = find_container_network() or container
         if container is not None and container.is_from_outside(context.client_host, local):
             return HOST
         return local

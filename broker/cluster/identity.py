@@ -22,6 +22,7 @@ from ottla.controller.registration import (
 )
 
 if TYPE_CHECKING:
+    from ottla.broker.cluster.container_network import ContainerNetwork
     from ottla.broker.config.broker_config import BrokerConfig
     from ottla.controller.tree.store import ZnodeStore
     from ottla.storage.directories.log_manager import LogManager
@@ -79,18 +80,41 @@ def broker_info(config: BrokerConfig, broker_id: int, ports: dict[str, int]) -> 
         if endpoint.listener_name not in ports:
             continue
         port = endpoint.port or ports[endpoint.listener_name]
-        host = endpoint.host or socket.getfqdn()
+        host = endpoint.host or machine_name()
         endpoints.append(
             RegisteredEndpoint(endpoint.listener_name, endpoint.security_protocol, host, port)
         )
     return BrokerInfo(broker_id, tuple(endpoints), config.broker_rack)
 
 
-def wildcard_listeners(config: BrokerConfig) -> frozenset[str]:
-    """The listeners that advertise the address that the client connected to."""
-    return frozenset(
-        endpoint.listener_name for endpoint in config.advertised_endpoints() if not endpoint.host
-    )
+def machine_name() -> str:
+    """The full name of this machine, which a listener without a host registers, as in Kafka."""
+    return socket.getfqdn()
+
+
+def registers_machine_name(config: BrokerConfig, container: ContainerNetwork | None) -> bool:
+    """Whether clients get the name of the machine for a listener without a host (`NAME://:port`).
+
+    So it is in Kafka, and every broker of a cluster must say the same about the others: a broker
+    with ZooKeeper does it. In a container the name is one that no client of the host knows.
+    """
+    return not config.embedded and container is None
+
+
+def wildcard_listeners(
+    config: BrokerConfig, container: ContainerNetwork | None = None
+) -> frozenset[str]:
+    """The listeners that advertise the address that the client connected to.
+
+    A broker with ZooKeeper does so for 0.0.0.0 and :: only, with which Kafka does not start.
+    """
+    found = {each.listener_name for each in config.advertised_endpoints() if not each.host}
+    if found and registers_machine_name(config, container):
+        written = (each for each in config.listener_endpoints() if each.host)
+        found &= {each.listener_name for each in written}
+        if config.advertised_listeners is not None:
+            found.clear()
+    return frozenset(found)
 
 
 def reach(endpoint: Endpoint) -> str:

@@ -5,8 +5,9 @@ annotated ones below are those that the broker acts on, the rest is accepted and
 
 Deviations from Kafka's defaults, all for a broker that is started without a properties file:
 
-- `listeners` is PLAINTEXT://127.0.0.1:9092, not every address of the machine: a broker without
-  authentication is open to a network only when the settings say so.
+- `listeners` without `zookeeper.connect` is PLAINTEXT://127.0.0.1:9092, not every address of the
+  machine: a lone broker without authentication is open to a network only when the settings say so.
+  A broker of a cluster listens where Kafka listens.
 - `log.dirs` is ./ottla-data, not /tmp/kafka-logs, which some systems empty at boot.
 - `zookeeper.connect` may be absent: the znode tree is then kept in the data directory, for one
   broker. In that case `group.initial.rebalance.delay.ms` is 0, and the replication factors of the
@@ -51,7 +52,8 @@ if TYPE_CHECKING:
 __all__ = ["BrokerConfig", "ConfigError", "Endpoint"]
 
 DEFAULT_DATA_DIRECTORY = "ottla-data"
-DEFAULT_LISTENERS = "PLAINTEXT://127.0.0.1:9092"
+DEFAULT_LISTENERS = "PLAINTEXT://127.0.0.1:9092"  #: of a broker without ZooKeeper
+KAFKA_LISTENERS = "PLAINTEXT://:9092"  #: Kafka's default, of a broker with ZooKeeper
 # The group protocols of Kafka 4. A cluster with brokers of Kafka 3.9 does not offer them anyway.
 _DEFAULTS_OF_KAFKA_4 = {
     "group.coordinator.rebalance.protocols": "classic,consumer,share",
@@ -159,6 +161,7 @@ class BrokerConfig:
     ottla_audit_log_format: str
     ottla_log_format: str
     ottla_log_level: str
+    ottla_create_topics: list[str]
     ottla_console_allow_remote: bool
     ottla_console_hosts: list[str]
     ottla_console_principal: str
@@ -354,7 +357,7 @@ class BrokerConfig:
     def default_text(self, name: str) -> str | None:
         """The default of this broker for a setting, as text."""
         if name == "listeners":
-            return DEFAULT_LISTENERS
+            return KAFKA_LISTENERS if self.given.get("zookeeper.connect") else DEFAULT_LISTENERS
         if name == "log.dir":
             return DEFAULT_DATA_DIRECTORY
         if name == "group.initial.rebalance.delay.ms" and not self.given.get("zookeeper.connect"):
@@ -409,7 +412,8 @@ class BrokerConfig:
         names = {*broker_settings(), *dynamic_only_settings()}
         names.update(self.cluster_dynamic, self.broker_dynamic, cluster, broker)
         before = {name: self.effective_text(name) for name in names}
-        text = broker.get("listeners", self.given.get("listeners", DEFAULT_LISTENERS))
+        default = self.default_text("listeners") or ""
+        text = broker.get("listeners", self.given.get("listeners", default))
         listeners = [each.partition("://")[0] for each in split_list(text)]
         self.cluster_dynamic, self.broker_dynamic = (
             parsable(layer, listeners, self.secrets, self.resolve, self.warn)

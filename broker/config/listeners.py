@@ -101,6 +101,12 @@ def _check_unique(setting: str, endpoints: list[Endpoint]) -> None:
     seen: dict[int, Endpoint] = {}
     for endpoint in endpoints:
         other = seen.setdefault(endpoint.port, endpoint)
+        hosts = {endpoint.host, other.host}
+        if endpoint.port and other is not endpoint and "::" in hosts and len(hosts) == 2:
+            raise ConfigError(
+                f"{setting}: {other} and {endpoint} use the same port, and [::] takes IPv4 as well:"
+                " drop one of them, or give it another port."
+            )
         both_families = ":" in endpoint.host and ":" not in other.host
         if endpoint.port and other is not endpoint and not (both_families or ":" in other.host):
             raise ConfigError(f"{setting}: {other} and {endpoint} use the same port.")

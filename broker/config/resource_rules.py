@@ -7,8 +7,9 @@ assigned at once. Kafka 4.3 has no settings of dead letters (KIP-1191).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
+from typing import NamedTuple
 
 from ottla.broker.config.definitions import (
     CLUSTER_WIDE,
@@ -19,6 +20,7 @@ from ottla.broker.config.definitions import (
     topic_settings,
 )
 from ottla.broker.config.errors import ConfigError
+from ottla.controller.admin.topic_limits import name_problem
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 
@@ -105,6 +107,52 @@ def _check_local_retention(values: Mapping[str, Value], unit: str) -> None:
     if said is not None:
         text = f"Invalid value {local} for configuration {name}: {said}"
         raise InvalidTopicValue(ErrorCode.INVALID_CONFIG, text)
+
+
+class TopicToCreate(NamedTuple):
+    """A topic of `ottla.create.topics`; -1 for the defaults of the broker."""
+
+    name: str
+    partitions: int
+    replicas: int
+    cleanup_policy: str | None
+
+
+def topics_to_create(texts: Iterable[str]) -> list[TopicToCreate]:
+    """The topics of `ottla.create.topics`, whose form is that of `KAFKA_CREATE_TOPICS` in the image
+    of wurstmeister. Raises ConfigError for an entry that could not be created."""
+    found: dict[str, TopicToCreate] = {}
+    for text in texts:
+        name, *rest = (part.strip() for part in text.split(":"))
+        problem = name_problem(name)
+        if len(rest) > 3:
+            problem = "it has more parts than name:partitions:replicas:cleanup policy"
+        numbers = [_positive(each) for each in rest[:2]]
+        if None in numbers:
+            problem = "partitions and replicas are numbers from 1 on"
+        policy = rest[2] if len(rest) > 2 and rest[2] else None
+        if policy is not None:
+            try:
+                parse_value(topic_settings()["cleanup.policy"], policy)
+            except ConfigError as error:
+                problem = str(error)
+        if name in found:
+            problem = "the topic is there twice"
+        if problem is not None:
+            raise ConfigError(
+                f"ottla.create.topics: {text!r}: {problem}; write it as orders:3:1 or "
+                "orders:3:1:compact."
+            )
+        partitions, replicas, *_ = (*(each or -1 for each in numbers), -1, -1)
+        found[name] = TopicToCreate(name, partitions, replicas, policy)
+    return list(found.values())
+
+
+def _positive(text: str) -> int | None:
+    """-1 for nothing, None for what is no number."""
+    if not text:
+        return -1
+    return int(text) if text.isascii() and text.isdigit() and int(text[:9]) > 0 else None
 
 
 Limits = Callable[[str], int]

@@ -22,6 +22,7 @@ from ottla.broker.config.listeners import (
 )
 from ottla.broker.config.policies import check_policies
 from ottla.broker.config.python_classes import check_quota_callback
+from ottla.broker.config.resource_rules import topics_to_create
 from ottla.broker.config.sasl import check_sasl
 from ottla.broker.config.sources import is_known, unknown_setting
 from ottla.broker.config.unsupported import check_supported
@@ -311,6 +312,7 @@ _RULES: tuple[Rule, ...] = (
     lambda config: check_quota_callback(config.client_quota_callback_class),
     _check_directories,
     lambda config: config.connections_per_ip_overrides(),
+    lambda config: topics_to_create(config.ottla_create_topics),
     check_numbers,
     check_groups,
     check_codecs,

@@ -11,6 +11,7 @@ from ottla.broker.config.definitions import (
     near_matches,
 )
 from ottla.broker.config.errors import ConfigError, UnknownSetting
+from ottla.broker.config.image_variables import IMAGE_PREFIX, TRANSLATED, Variables, translate
 from ottla.broker.config.listeners import PREFIX, listener_setting
 from ottla.broker.config.properties_file import Property, read_properties
 
@@ -29,14 +30,11 @@ _REMOVED = {
 }
 
 # What start scripts and container images put into the environment beside settings.
-_NOT_SETTINGS = frozenset(
+_NOT_SETTINGS = TRANSLATED | frozenset(
     (
         *("KAFKA_HOME", "KAFKA_VERSION", "KAFKA_USER", "KAFKA_CLUSTER_ID", "KAFKA_DEBUG"),
-        *("KAFKA_OPTS", "KAFKA_HEAP_OPTS", "KAFKA_JMX_OPTS", "KAFKA_JMX_HOSTNAME"),
-        *("KAFKA_JVM_PERFORMANCE_OPTS", "KAFKA_GC_LOG_OPTS", "KAFKA_LOG4J_OPTS"),
-        *("KAFKA_LOG4J_LOGGERS", "KAFKA_LOG4J_ROOT_LOGLEVEL", "KAFKA_TOOLS_LOG4J_LOGLEVEL"),
         *("KAFKA_BOOTSTRAP_SERVERS", "OTTLA_CONFIG", "OTTLA_BOOTSTRAP", "OTTLA_COMMAND_CONFIG"),
-        "OTTLA_IGNORE_UNKNOWN",
+        *("KAFKA_OPTS", "OTTLA_IGNORE_UNKNOWN"),
     )
 )
 
@@ -58,14 +56,16 @@ def collect(
     environment: Mapping[str, str],
     ignored_prefixes: Iterable[str] = (),
 ) -> Collected:
-    """Reads file, `KAFKA_...` variables, `OTTLA_...` variables and `--override`; the later wins.
+    """Reads the values of the image, file, `KAFKA_...` variables, `OTTLA_...` variables and
+    `--override`; the later wins.
 
     Unknown names that begin with one of `ignored_prefixes` ("confluent." or "confluent.*") are left
     out. An unknown `KAFKA_...` variable is a warning, since images set variables that are no
     settings. Raises ConfigError when the file cannot be read.
     """
     prefixes = without_stars(ignored_prefixes)
-    found = Collected({}, [], [])
+    variables = translate(environment)
+    found = Collected({}, [*variables.warnings], [*variables.errors])
     ignored: list[str] = []
 
     def take(item: Property) -> None:
@@ -79,11 +79,12 @@ def collect(
             return
         found.given[item.name] = item
 
+    _take_variables(IMAGE_PREFIX, variables, prefixes, found, ignored)
     if path is not None:
         for item in read_properties(path):
             take(item)
     for prefix in ("KAFKA_", "OTTLA_"):
-        _take_variables(prefix, environment, prefixes, found, ignored)
+        _take_variables(prefix, variables, prefixes, found, ignored)
     for override in overrides:
         try:
             item = _parse_override(override)
@@ -146,39 +147,42 @@ def is_known(name: str) -> bool:
     )
 
 
-def variable_to_setting(variable: str) -> str:
+def variable_to_setting(variable: str, prefix: str = "KAFKA_") -> str:
     """`KAFKA_LOG_DIRS` to `log.dirs`: _ is a dot, __ is _, ___ is -, as in Kafka's own image."""
-    rest = variable.partition("_")[2].lower()
+    rest = variable.removeprefix(prefix).lower()
     rest = rest.replace("___", "\0").replace("__", "\1").replace("_", ".")
     return rest.replace("\0", "-").replace("\1", "_")
 
 
 def _take_variables(
     prefix: str,
-    environment: Mapping[str, str],
+    variables: Variables,
     ignored_prefixes: tuple[str, ...],
     found: Collected,
     ignored: list[str],
 ) -> None:
     lowered: dict[str, str] = {}
-    for variable, value in environment.items():
+    for variable, value in variables.environment.items():
         if not variable.startswith(prefix) or variable in _NOT_SETTINGS:
             continue
+        if variable.startswith(IMAGE_PREFIX) and prefix != IMAGE_PREFIX:
+            continue
+        origin = variables.origins.get(variable, variable)
         lowered = lowered or {name.lower(): name for name in broker_settings()}
-        name = variable_to_setting(variable)
+        name = variable_to_setting(variable, prefix)
         known = lowered.get(name) or lowered.get(f"ottla.{name}")
         if known is None and name.startswith(_OPEN_PREFIXES):
             known = name
         if known is not None:
-            found.given[known] = Property(known, value, f"environment variable {variable}")
+            found.given[known] = Property(known, value, f"environment variable {origin}")
         elif "_SERVICE_" in variable or "_PORT" in variable[len(prefix) - 1 :]:
             # Kubernetes puts KAFKA_SERVICE_HOST, KAFKA_PORT_9092_TCP, ... beside a service "kafka".
             continue
         elif name.startswith(ignored_prefixes) or variable.startswith(ignored_prefixes):
-            ignored.append(variable)
+            ignored.append(origin)
         else:
             hint = _did_you_mean(name) or _did_you_mean(f"ottla.{name}")
-            text = f"environment variable {variable} names no setting ({name})"
+            text = f"environment variable {origin} names no setting ({name})"
             if prefix == "KAFKA_":
                 found.warnings.append(f"{text} and is ignored.{hint}")
             else:

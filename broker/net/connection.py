@@ -16,6 +16,7 @@ File parts that are not in the page cache are read by a worker thread before the
 """
 
 import logging
+import os
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -252,6 +253,11 @@ class Connection:
             self._release(self._frame_size)
         self._frame = self._pending = None
         self._on_closed(self)
+
+    def leave_to_parent(self) -> None:
+        """See `NetworkServer.leave_to_parent`."""
+        if not self.closed:
+            os.close(self._sock.detach())
 
     def close_after_response(self, response: bytes, linger_ms: int) -> None:
         """Send a response to a client that does not speak Kafka, then close the connection.

@@ -31,15 +31,9 @@ def refuse_size(
     """
     protocol = None if connection.identified else recognise(first_bytes)
     if protocol is not None:
-        services.statistics.wrong_protocol += 1
-        if services.log_limiter.allows(connection.client_host):
-            logger.warning(
-                "%s sent %s: %s",
-                connection.client_host,
-                protocol,
-                explanation(protocol, connection.listener_name),
-                extra={"peer": connection.client_host, "listener": connection.listener_name},
-            )
+        report_protocol(
+            connection, protocol, explanation(protocol, connection.listener_name), services
+        )
         if protocol == "HTTP":
             response = http_response(connection.listener_name, *connection.local_address)
             connection.close_after_response(response, LINGER_MS)
@@ -63,6 +57,19 @@ def refuse_size(
         )
     connection.close(f"a request of {size} bytes")
     return True
+
+
+def report_protocol(
+    connection: Connection, protocol: str, fix: str, services: NetworkServices
+) -> None:
+    """Count a client that speaks another protocol than its listener, and log it with the fix: one
+    line a minute for each address, protocol and listener."""
+    services.statistics.wrong_protocol += 1
+    host, listener = connection.client_host, connection.listener_name
+    if services.log_limiter.allows(f"{host} {protocol} {listener}"):
+        logger.warning(
+            "%s sent %s: %s", host, protocol, fix, extra={"peer": host, "listener": listener}
+        )
 
 
 def _setting(connection: Connection) -> str:
@@ -92,15 +99,18 @@ def refuse_large(connection: Connection, size: int, services: NetworkServices) -
 
 HTTP_METHODS = (b"GET ", b"POST", b"HEAD", b"PUT ", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC")
 
-# The smallest size that the first bytes of those protocols make when read as a frame's length (a
-# TLS alert's, 352 million). Smaller ones need no closer look.
-FOREIGN_SIZE = 0x15030000
+# The smallest size that the first bytes of those protocols make when read as a frame's length (the
+# PROXY protocol's, 218 million). Smaller ones need no closer look.
+FOREIGN_SIZE = 0x0D0A0D0A
+
+PROXY_PROTOCOL = "the PROXY protocol"
+WITHOUT_TLS = "data without TLS"  #: to a listener with TLS
 
 
 def recognise(first_bytes: bytes) -> str | None:
     """Name the protocol that the first four bytes of a connection belong to, or None.
 
-    Returns "HTTP", "TLS", "a TLS alert" or "SSH".
+    Returns "HTTP", "TLS", "a TLS alert", "SSH" or "the PROXY protocol" (version 1 or 2).
     """
     if first_bytes[:4] in HTTP_METHODS:
         return "HTTP"
@@ -110,11 +120,20 @@ def recognise(first_bytes: bytes) -> str | None:
         return "a TLS alert"
     if first_bytes[:4] == b"SSH-":
         return "SSH"
+    if first_bytes[:4] in (b"PROX", b"\r\n\r\n"):
+        return PROXY_PROTOCOL
     return None
 
 
-def explanation(protocol: str, listener_name: str) -> str:
-    """The probable cause and its remedy, for the log."""
+def explanation(protocol: str, listener_name: str, *, encrypted: bool = False) -> str:
+    """The probable cause and its remedy, for the log. `encrypted`: the listener speaks TLS."""
+    if protocol == WITHOUT_TLS:
+        return (
+            f"listener {listener_name} speaks TLS; set the client's security.protocol to SSL or "
+            "SASL_SSL, or connect to a listener without TLS"
+        )
+    if protocol == "HTTP" and encrypted:
+        return f"listener {listener_name} speaks the Kafka protocol over TLS, not HTTP"
     if protocol == "HTTP":
         return f"listener {listener_name} speaks the Kafka protocol, not HTTP; responded 400"
     if protocol == "TLS":
@@ -124,6 +143,11 @@ def explanation(protocol: str, listener_name: str) -> str:
         )
     if protocol == "a TLS alert":
         return "the client gave up a TLS handshake, perhaps because of this broker's certificate"
+    if protocol == PROXY_PROTOCOL:
+        return (
+            f"listener {listener_name} does not read it; disable it in the load balancer (HAProxy: "
+            "drop send-proxy from the server line; AWS: proxy_protocol_v2.enabled=false)"
+        )
     return f"listener {listener_name} speaks the Kafka protocol"
 
 

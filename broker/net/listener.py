@@ -60,9 +60,9 @@ class SocketSettings:
 def bind(
     listener_name: str, host: str, port: int, settings: SocketSettings, *, shared: bool = False
 ) -> socket.socket:
-    """A bound and listening non-blocking socket. An empty host means all addresses, IPv6 too
-    where the machine has it. Other processes of this user may bind a `shared` port, too, and each
-    connection is accepted by one of them. Raises ListenError."""
+    """A bound and listening non-blocking socket. An empty host and :: mean all addresses of both
+    families, as in Java, without IPv6 those of IPv4. Other processes of this user may bind a
+    `shared` port, too, and each connection is accepted by one of them. Raises ListenError."""
     # Connections inherit SO_REUSEADDR, so that their ends do not keep the port from a restart.
     options = [socket.SO_REUSEADDR, *([socket.SO_REUSEPORT] if shared else [])]
     sock = _bound(listener_name, (host, port), settings, options)
@@ -101,7 +101,7 @@ def _bound(
         for option in options:
             sock.setsockopt(socket.SOL_SOCKET, option, 1)
         if family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if not host else 1)
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, address[0] != "::")
         if settings.receive_buffer_bytes > 0:
             # On the listening socket: the window is agreed on before a connection is accepted.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.receive_buffer_bytes)
@@ -123,7 +123,7 @@ def _listen_error(listener_name: str, host: str, port: int, error: OSError) -> L
 
 
 def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:
-    if not host:
+    if host in ("", "::"):
         if socket.has_dualstack_ipv6():
             return socket.AF_INET6, ("::", port)
         return socket.AF_INET, ("0.0.0.0", port)
@@ -210,6 +210,13 @@ class Listener:
             self._closed = True
             self._sock.close()
             self._delayed_closes.close_all()
+
+    def leave_to_parent(self) -> None:
+        """See `NetworkServer.leave_to_parent`."""
+        for connection in self.connections:
+            connection.leave_to_parent()
+        if not self._closed:
+            os.close(self._sock.detach())
 
     def oldest_unknown(self) -> Connection | None:
         """The oldest connection whose client is not known; it is not looked for among all."""

@@ -228,6 +228,12 @@ class NetworkServer:
         for connection in self.connections:
             connection.close("the broker is stopping")
 
+    def leave_to_parent(self) -> None:
+        """Close the copies of the sockets that a forked child has. The loop, which is the parent's,
+        and the clients do not hear of it; nothing here may be used after it."""
+        for listener in self.listeners.values():
+            listener.leave_to_parent()
+
     def _make_room(self) -> None:
         """Close the client connection that has been idle longest: a broker connected above
         max.connections, and connections of brokers have priority (KIP-612)."""

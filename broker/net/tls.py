@@ -14,6 +14,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.net.connection import Connection
+from ottla.broker.net.invalid_frames import (
+    WITHOUT_TLS,
+    explanation,
+    recognise,
+    report_protocol,
+)
 from ottla.broker.net.output import FileTruncated, Output
 from ottla.broker.security.audit.security_log import Login
 
@@ -38,6 +44,8 @@ HANDSHAKE_TIMEOUT_MS = 30_000
 
 
 _MECHANISM = "a certificate"
+# The types of the records that a handshake begins or ends with, and no bytes at all.
+_TLS_RECORDS = (b"", b"\x15", b"\x16")
 _CERTIFICATE_REASONS = frozenset(("PEER_DID_NOT_RETURN_A_CERTIFICATE", "CERTIFICATE_VERIFY_FAILED"))
 
 
@@ -162,6 +170,13 @@ class TlsConnection(Connection):
 
     def _refuse(self, error: Exception) -> None:
         services = self._services
+        first_bytes = self._tls.first_bytes
+        if isinstance(error, ssl.SSLError) and first_bytes[:1] not in _TLS_RECORDS:
+            protocol = recognise(first_bytes) or WITHOUT_TLS
+            fix = explanation(protocol, self.listener_name, encrypted=True)
+            report_protocol(self, protocol, fix, services)
+            self.close(f"the client sent {protocol}")
+            return
         if isinstance(error, ssl.SSLError):
             services.statistics.wrong_protocol += 1
         if not isinstance(error, OSError) or _is_about_certificate(error):
@@ -208,13 +223,6 @@ def _is_about_certificate(error: Exception) -> bool:
 
 def _explain(error: ssl.SSLError) -> str:
     reason = error.reason or str(error)
-    if reason == "HTTP_REQUEST":
-        return "it sent HTTP to a TLS listener of the Kafka protocol"
-    if reason in ("WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "RECORD_LAYER_FAILURE"):
-        return (
-            "it does not speak TLS; set the client's security.protocol to SSL or SASL_SSL, or "
-            "connect to a listener without TLS"
-        )
     if reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
         return "it has no certificate, which this listener requires (ssl.client.auth)"
     return f"the TLS handshake failed ({reason}); check certificates and protocol versions"
@@ -259,6 +267,7 @@ class TlsSocket:
         "_sock",
         "_tls",
         "_unsent",
+        "first_bytes",
     )
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext, buffer: memoryview) -> None:
@@ -272,6 +281,7 @@ class TlsSocket:
         self._failure: OSError | None = None  # for the call after the one that returned data
         self._encrypted = 0  # bytes of the caller that are encrypted, and not all sent
         self._unsent: memoryview | None = None  # taken out of `_outgoing`
+        self.first_bytes = b""  #: what the client sent first, up to four bytes
 
     def fileno(self) -> int:
         return self._sock.fileno()
@@ -414,9 +424,11 @@ class TlsSocket:
                 self._flush_handshake()
                 return
             try:
-                self._receive()
+                count = self._receive()
             except BlockingIOError:
                 break
+            if not self.first_bytes:
+                self.first_bytes = bytes(self._buffer[: min(count, 4)])
         raise ssl.SSLWantReadError
 
     def _flush_handshake(self) -> None:
@@ -431,6 +443,10 @@ class TlsSocket:
 
     def shutdown(self, how: int) -> None:
         self._sock.shutdown(how)
+
+    def detach(self) -> int:
+        """The descriptor, which the socket does not close any more."""
+        return self._sock.detach()
 
     def close(self) -> None:
         with suppress(OSError, ValueError):

@@ -8,7 +8,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.cluster.identity import reach
+from ottla.broker.cluster.identity import machine_name, reach
+from ottla.broker.config.broker_config import KAFKA_LISTENERS
 from ottla.broker.observability.logs import TEXT
 from ottla.broker.observability.monitoring import http_address
 from ottla.broker.runtime.tasks import spawn
@@ -44,6 +45,8 @@ def announce(
     names = {each.host: each for each in config.advertised_endpoints() if _is_name(each.host)}
     if names:
         spawn(_check_names(names), name="advertised-names")
+    if any(not each.host for each in config.advertised_endpoints()) and not config.embedded:
+        spawn(_check_machine_name(), name="machine-name")
 
 
 def announce_workers(
@@ -82,6 +85,8 @@ def listener_lines(config: BrokerConfig, ports: dict[str, int]) -> list[str]:
         bound = endpoint._replace(port=ports[endpoint.listener_name])
         advertised_at = advertised.get(endpoint.listener_name)
         line = f"{bound}  reachable {reach(bound)}"
+        if "listeners" not in config.given and config.embedded:
+            line += f"; for other machines set listeners={KAFKA_LISTENERS}"
         if (
             advertised_at is not None
             and advertised_at.host
@@ -108,6 +113,28 @@ def http_line(config: BrokerConfig, port: int) -> str:
 def _is_name(host: str) -> bool:
     """A name to resolve, not an address."""
     return bool(host) and ":" not in host and not host.replace(".", "").isdigit()
+
+
+async def _check_machine_name() -> None:
+    """Warn of a registered name of this machine that leads other machines to themselves."""
+    loop = asyncio.get_running_loop()
+    name = machine_name()
+    try:
+        async with asyncio.timeout(_RESOLVE_SECONDS):
+            found = await loop.getaddrinfo(name, None)
+    except (OSError, UnicodeError):
+        problem = "is not known on this machine"
+    else:
+        if not all(str(each[4][0]).startswith(("127.", "::1")) for each in found):
+            return
+        problem = "is a loopback address on this machine"
+    logger.warning(
+        "advertised.listeners is not set, so this broker is registered as %s, the name of this "
+        "machine. That name %s: clients and brokers on other machines may not reach it. Set "
+        "advertised.listeners to a name or address that they know",
+        name,
+        problem,
+    )
 
 
 async def _check_names(names: dict[str, Endpoint]) -> None:

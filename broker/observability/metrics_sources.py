@@ -44,7 +44,10 @@ _NETWORK_COUNTERS = {
         "Connections closed because their SASL session expired.",
     ),
     "protocol_errors": ("ottla_protocol_errors", "Invalid or unsupported requests."),
-    "wrong_protocol": ("ottla_wrong_protocol", "Clients that spoke HTTP, TLS or SSH."),
+    "wrong_protocol": (
+        "ottla_wrong_protocol",
+        "Clients that spoke another protocol, such as HTTP or TLS.",
+    ),
 }
 
 

@@ -69,6 +69,7 @@ from ottla.broker.security.sasl.scram_credentials import ScramCredentials
 from ottla.broker.security.tls.late_tls import LateTls
 from ottla.broker.server.config_changes import ConfigChanges
 from ottla.broker.server.coordinators import Coordinators
+from ottla.broker.server.created_topics import CreatedTopics
 from ottla.broker.server.handlers import build_handlers
 from ottla.broker.server.open_listeners import OpenListeners
 from ottla.broker.server.quota_limits import QuotaLimits, build_quotas, cluster_watcher
@@ -335,6 +336,9 @@ class Broker:
             on_all_disks_failed,
             needs_all=versions.leader_and_isr < 1,
         )
+        self.created_topics = CreatedTopics(
+            config.ottla_create_topics, self.controller_channel.create_topics
+        )
         self.scheduler = BrokerScheduler(
             config,
             clock,
@@ -394,12 +398,14 @@ class Broker:
         self.fetch_sessions = FetchSessions(
             config.max_incremental_fetch_session_cache_slots, self.clock.now_ms
         )
-        listeners = wildcard_listeners(config)
+        container = container_of(
+            {each.listener_name for each in config.advertised_endpoints() if not each.host}
+        )
         self.endpoints = Endpoints(
             self.broker_id,
             self.metadata,
-            listeners,
-            container_of(listeners),
+            wildcard_listeners(config, container),
+            container,
             is_worker=config.worker is not None,
         )
         self.config_describer = ConfigDescriber(

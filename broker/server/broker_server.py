@@ -190,6 +190,7 @@ class BrokerServer:
         parts.scheduler.start()
         if parts.remote_logs is not None:
             parts.remote_logs.startup()
+        parts.created_topics.start()
         parts.mover.resume()
         if self._watches_stalls:
             parts.stalls.start()
@@ -241,6 +242,7 @@ class BrokerServer:
                 await parts.network_server.drain(_DRAIN_MS)
             if parts.remote_logs is not None:
                 await parts.remote_logs.shutdown(crash=crash)
+            await parts.created_topics.stop()
             await parts.scheduler.stop()
             parts.fetchers.close()
             parts.mover.stop()

@@ -115,7 +115,9 @@ class OpenListeners:
                     endpoint,
                     self.ports[endpoint.listener_name],
                 )
-        self._endpoints.wildcard_listeners = wildcard_listeners(self._config)
+        self._endpoints.wildcard_listeners = wildcard_listeners(
+            self._config, self._endpoints.container
+        )
         if any(each.uses_sasl for each in new):
             try:
                 await self.start_sasl()

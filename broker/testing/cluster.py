@@ -13,14 +13,22 @@ Topics have three replicas unless there are fewer brokers, and two of them must 
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
 
 from ottla.broker.cluster.metadata_cache import MetadataSnapshot
-from ottla.broker.testing.embedded import START_SECONDS, STOP_SECONDS, Broker
+from ottla.broker.testing.embedded import (
+    NOT_RUNNING,
+    START_SECONDS,
+    STOP_SECONDS,
+    Broker,
+    setting_name,
+)
+from ottla.broker.testing.security import Library, Mechanism, Security
 from ottla.controller.zookeeper_server.server import ZooKeeperServer
 
 TICK_TIME_MS = 500
@@ -32,16 +40,33 @@ whose threads share one interpreter."""
 class Cluster:
     """Brokers with the ids 1, 2, ...: a context manager, or `start` and `stop`."""
 
-    def __init__(self, brokers: int = 3, **settings: object) -> None:
-        """`settings` are those of every broker, by Kafka's names with `_` for `.`."""
+    def __init__(
+        self,
+        brokers: int = 3,
+        *,
+        tls: bool = False,
+        users: Mapping[str, str] | None = None,
+        acls: Mapping[str, Iterable[str]] | None = None,
+        **settings: object,
+    ) -> None:
+        """`settings` are those of every broker, by Kafka's names with `_` for `.`; `tls`, `users`
+        and `acls` as for `Broker`."""
         if brokers < 1:
             raise ValueError("a cluster has at least one broker")
         self._count = brokers
-        self._settings = settings
+        self._security = Security(tls, users, acls)
+        self._tls = tls
+        self._acls = acls
+        self._settings = {setting_name(name): each for name, each in settings.items()}
+        self._pid = os.getpid()
         self._brokers: dict[int, Broker] = {}
         self._zookeeper = ZooKeeperServer(tick_time_ms=TICK_TIME_MS)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+
+    def __repr__(self) -> str:
+        """Each broker, for a test that failed."""
+        return f"<Cluster of {self._count}: {self.brokers or 'not running'}>"
 
     def __enter__(self) -> Cluster:
         self.start()
@@ -56,6 +81,11 @@ class Cluster:
         self.stop()
 
     def __getitem__(self, broker_id: int) -> Broker:
+        """A broker by its id, from 1 on. Raises RuntimeError when the cluster is not running."""
+        if not self._brokers:
+            raise RuntimeError(NOT_RUNNING)
+        if broker_id not in self._brokers:
+            raise KeyError(f"there is no broker {broker_id}: the ids are 1 to {self._count}")
         return self._brokers[broker_id]
 
     @property
@@ -64,8 +94,20 @@ class Cluster:
 
     @property
     def bootstrap(self) -> str:
-        """The addresses of all brokers, with commas."""
+        """The addresses of all brokers, with commas. Raises RuntimeError when the cluster is not
+        running."""
+        if not self._brokers:
+            raise RuntimeError(NOT_RUNNING)
         return ",".join(broker.bootstrap for broker in self._brokers.values())
+
+    def client_config(
+        self,
+        library: Library = "confluent",
+        user: str | None = None,
+        mechanism: Mechanism = "PLAIN",
+    ) -> dict[str, Any]:
+        """As `Broker.client_config`, with the addresses of all brokers."""
+        return self._security.client_config(library, self.bootstrap, user, mechanism)
 
     @property
     def zookeeper(self) -> str:
@@ -87,17 +129,20 @@ class Cluster:
             self._call(self._zookeeper.start(), START_SECONDS)
             replicas = min(3, self._count)
             common: dict[str, Any] = {
-                "zookeeper_connect": self.zookeeper,
-                "zookeeper_session_timeout_ms": SESSION_TIMEOUT_MS,
-                "default_replication_factor": replicas,
-                "min_insync_replicas": min(2, replicas),
-                "offsets_topic_replication_factor": replicas,
-                "transaction_state_log_replication_factor": replicas,
-                "transaction_state_log_min_isr": min(2, replicas),
+                "zookeeper.connect": self.zookeeper,
+                "zookeeper.session.timeout.ms": SESSION_TIMEOUT_MS,
+                "default.replication.factor": replicas,
+                "min.insync.replicas": min(2, replicas),
+                "offsets.topic.replication.factor": replicas,
+                "transaction.state.log.replication.factor": replicas,
+                "transaction.state.log.min.isr": min(2, replicas),
                 **self._settings,
             }
+            # With the password of the brokers' own user, which is the same for all.
+            security: dict[str, Any] = {"users": self._security.users, "acls": self._acls}
             self._brokers = {
-                number: Broker(broker_id=number, **common) for number in range(1, self._count + 1)
+                number: Broker(tls=self._tls, **security, **{**common, "broker.id": number})
+                for number in range(1, self._count + 1)
             }
             with ThreadPoolExecutor(self._count) as pool:
                 list(pool.map(Broker.start, self._brokers.values()))
@@ -111,7 +156,10 @@ class Cluster:
         return len(snapshot.brokers) == self._count and snapshot.controller_id in self._brokers
 
     def stop(self) -> None:
-        """Stop all brokers that run, then the ZooKeeper; all data is removed."""
+        """Stop all brokers that run, then the ZooKeeper; all data is removed. In a forked child it
+        does nothing: the cluster is its parent's."""
+        if os.getpid() != self._pid:
+            return
         with ThreadPoolExecutor(self._count) as pool:
             list(pool.map(Broker.stop, self._brokers.values()))
         self._brokers = {}
@@ -127,14 +175,18 @@ class Cluster:
     def create_topic(
         self,
         name: str,
-        partitions: int = 1,
+        partitions: int | None = None,
         config: dict[str, object] | None = None,
         *,
         replication_factor: int = -1,
     ) -> None:
-        """As `Broker.create_topic`, by any running broker."""
-        running = next(broker for broker in self.brokers if broker.is_running)
-        running.create_topic(name, partitions, config, replication_factor=replication_factor)
+        """As `Broker.create_topic`, by the controller. Raises RuntimeError when no broker runs."""
+        running = [broker for broker in self.brokers if broker.is_running]
+        if not running:
+            raise RuntimeError(NOT_RUNNING)
+        # Its error has the message; another broker has the code of the controller's response only.
+        running.sort(key=lambda broker: not broker.server.parts.controller.is_active)
+        running[0].create_topic(name, partitions, config, replication_factor=replication_factor)
 
     def _call(self, coroutine: Coroutine[Any, Any, None], seconds: float) -> None:
         assert self._loop is not None

@@ -10,34 +10,37 @@ in a temporary directory that `stop` removes. Settings are Kafka's names with `_
 brokers may run at once; each is a cluster of its own. `Broker.faults` injects failures and `crash`
 ends the broker as `kill -9` does. docs/testing.md shows all of it, and the pytest fixtures.
 
-A broker that is never stopped ends with the process, which also removes its temporary directory.
+A broker that is never stopped ends with the process, which also removes its temporary directory. It
+belongs to the process that started it: a forked child may connect to it, and ends nothing of it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
 from ottla.broker.cluster.metadata_cache import MetadataSnapshot
 from ottla.broker.config.broker_config import BrokerConfig
+from ottla.broker.config.resource_rules import validate_topic_config
 from ottla.broker.runtime.event_loop import new_event_loop
 from ottla.broker.server.broker_server import BrokerServer
 from ottla.broker.testing.faults import Faults, TopicsOfRequests
+from ottla.broker.testing.security import Library, Mechanism, Security
 from ottla.controller.admin.topic_admin import NewTopic
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 # A start takes a fraction of a second; one that takes longer than this hangs.
 START_SECONDS = 30.0
 STOP_SECONDS = 30.0
-
-_LISTENER = "PLAINTEXT"
 
 # What differs from a broker that is started as a process. The internal topics have one partition
 # each: tests gain nothing from groups spread over 50, and creating 50 logs takes most of the time.
@@ -52,6 +55,20 @@ Result = TypeVar("Result")
 # temporary directory.
 _running: set[Broker] = set()
 
+# A text for people names so many topics.
+_TOPICS_SHOWN = 5
+
+NOT_RUNNING = "the broker is not running: call start(), or use it in a `with` block"
+_IN_THE_PARENT = "the broker runs in the parent of this process: only its address is of use here"
+
+
+def setting_name(name: str) -> str:
+    """Kafka's name of a setting that is given as an argument: `_` is a dot, `__` is `_`. A name
+    with a dot is left as it is, such as that of a listener with `_`."""
+    if "." in name:
+        return name
+    return name.replace("__", "\0").replace("_", ".").replace("\0", "_")
+
 
 class Broker:
     """One broker on a thread of its own: a context manager, or `start` and `stop`.
@@ -61,24 +78,51 @@ class Broker:
     keeps them off the event loop. One thread at a time may start and stop a broker.
     """
 
-    def __init__(self, directory: str | Path | None = None, **settings: object) -> None:
+    def __init__(
+        self,
+        directory: str | Path | None = None,
+        *,
+        tls: bool = False,
+        users: Mapping[str, str] | None = None,
+        acls: Mapping[str, Iterable[str]] | None = None,
+        **settings: object,
+    ) -> None:
         """Keeps data in `directory`; by default in a temporary one that `stop` removes.
 
-        `settings` are broker settings by Kafka's names with `_` for `.`. They are checked by
-        `start`."""
+        `tls`: clients connect with TLS. `users`: names and passwords, with which they authenticate
+        by SASL. `acls`: what each user may do, such as {"alice": ["READ topic:orders"]}; without it
+        every user may do everything. `client_config` returns the settings for clients.
+
+        `settings` are broker settings by Kafka's names with `_` for `.` (`__` for `_`). They are
+        checked by `start`. Raises ValueError for wrong users or ACLs."""
         self._temporary = directory is None
         self._directory = Path(
             tempfile.mkdtemp(prefix="ottla-") if directory is None else directory
         )
         if self._temporary:
             # Also when `stop` is never called: at the end of the process.
-            self._remove_directory = weakref.finalize(self, _remove, self._directory)
-        self._settings = {name.replace("_", "."): _text(each) for name, each in settings.items()}
+            self._remove_directory = weakref.finalize(self, _remove, self._directory, os.getpid())
+        self._security = Security(tls, users, acls)
+        self._settings = {setting_name(name): _text(each) for name, each in settings.items()}
+        if "listeners" in self._settings and not self._security.is_default:
+            raise ValueError("tls and users choose the listener: drop the setting listeners")
         self._port = 0
         self._server: BrokerServer | None = None
         self._faults: Faults | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._is_inherited = False  # from the parent process, which runs it
+
+    def __repr__(self) -> str:
+        """The address, the state and the topics with their records, for a test that failed."""
+        if self._is_inherited:
+            return f"<Broker {self._address()} of the parent process>"
+        if self._server is None:
+            return f"<Broker {self._address()} not running>"
+        return f"<Broker {self._address()} running: {_topics_text(self._server)}>"
+
+    def _address(self) -> str:
+        return f"127.0.0.1:{self._port}" if self._port else "without an address"
 
     def __enter__(self) -> Broker:
         self.start()
@@ -110,8 +154,24 @@ class Broker:
 
     @property
     def bootstrap(self) -> str:
-        """The address for clients, "127.0.0.1:port". A restart keeps the port."""
+        """The address for clients, "127.0.0.1:port". A restart keeps the port. Raises RuntimeError
+        before the first start."""
+        if not self._port:
+            raise RuntimeError(NOT_RUNNING)
         return f"127.0.0.1:{self._port}"
+
+    def client_config(
+        self,
+        library: Library = "confluent",
+        user: str | None = None,
+        mechanism: Mechanism = "PLAIN",
+    ) -> dict[str, Any]:
+        """The settings with which a client of this library connects: address, TLS, login.
+
+        For "confluent" and "java" a dictionary of properties, for "aiokafka" and "kafka-python" the
+        arguments of their classes. `user` is by default the first of `users`; "admin" may do
+        everything. Raises RuntimeError before the first start, and ValueError for other names."""
+        return self._security.client_config(library, self.bootstrap, user, mechanism)
 
     @property
     def is_running(self) -> bool:
@@ -128,7 +188,7 @@ class Broker:
         """The running broker itself. Private: it may change in any version, and its event loop runs
         on another thread. Raises RuntimeError when the broker is not running."""
         if self._server is None:
-            raise RuntimeError("the broker is not running")
+            raise RuntimeError(self._why_not_running())
         return self._server
 
     @property
@@ -136,7 +196,7 @@ class Broker:
         """Injects failures. Faults end when the broker stops. Raises RuntimeError when the broker
         is not running."""
         if self._faults is None:
-            raise RuntimeError("the broker is not running")
+            raise RuntimeError(self._why_not_running())
         return self._faults
 
     def start(self) -> None:
@@ -145,11 +205,14 @@ class Broker:
         Raises ConfigError for a wrong setting, and RuntimeError when the broker is running."""
         if self._thread is not None:
             raise RuntimeError("the broker is running")
+        if self._is_inherited:
+            raise RuntimeError(_IN_THE_PARENT)
         config = BrokerConfig(
             {
                 "log.dirs": str(self._directory),
-                "listeners": f"{_LISTENER}://127.0.0.1:{self._port}",
+                "listeners": f"{self._security.protocol}://127.0.0.1:{self._port}",
                 **_DEFAULTS,
+                **self._security.settings(),
                 **self._settings,
             }
         )
@@ -161,9 +224,13 @@ class Broker:
         self._thread.start()
         try:
             # The test holds the interpreter for long, not the broker: no stalls are logged.
-            server = BrokerServer(config, lambda: None, watches_stalls=False)
+            server = BrokerServer(
+                config, lambda: None, watches_stalls=False, new_users=self._security.new_users()
+            )
             self._server = server
             ports = self._call(server.start(), START_SECONDS)
+            if self._security.acls:
+                self._call(self._add_acls(server), START_SECONDS)
         except BaseException:
             self._end_thread()
             raise
@@ -175,9 +242,10 @@ class Broker:
 
     def stop(self) -> None:
         """Stop the broker, if it is running. Data in a given directory is flushed and closed as in
-        a controlled shutdown; a temporary directory is removed."""
+        a controlled shutdown; a temporary directory is removed. In a forked child it does nothing:
+        the broker is its parent's."""
         self._end(crash=self._temporary)
-        if self._temporary:
+        if self._temporary and not self._is_inherited:
             self._remove_directory()
 
     def pause(self) -> None:
@@ -198,19 +266,19 @@ class Broker:
     def create_topic(
         self,
         name: str,
-        partitions: int = 1,
+        partitions: int | None = None,
         config: Mapping[str, object] | None = None,
         *,
         replication_factor: int = -1,
     ) -> None:
         """Create a topic and wait until all its partitions have a leader.
 
-        `config` holds topic settings by Kafka's names; the replication factor is that of the
-        broker's settings unless one is given. Raises KafkaError, whose `name` is for
-        example "TOPIC_ALREADY_EXISTS"."""
+        `config` holds topic settings by Kafka's names, which are checked as for every client. The
+        numbers of partitions and replicas are those of the broker's settings unless they are given.
+        Raises KafkaError, whose `name` is for example "TOPIC_ALREADY_EXISTS"."""
         topic = NewTopic(
             name,
-            partitions,
+            -1 if partitions is None else partitions,
             replication_factor,
             None,
             {key: _text(value) for key, value in (config or {}).items()},
@@ -218,11 +286,25 @@ class Broker:
         self._call(self._create_topic(topic), START_SECONDS)
 
     async def _create_topic(self, topic: NewTopic) -> None:
-        name, partitions = topic.name, topic.num_partitions
+        name = topic.name
         parts = self.server.parts
-        created = await parts.controller_channel.create_topics([topic])
-        if created[name]:
-            raise KafkaError(created[name], f"topic {name} was not created")
+        broker = self.server.config
+        if name not in parts.metadata.snapshot.topics:
+            given = {key: text for key, text in (topic.configs or {}).items() if text is not None}
+            validate_topic_config(
+                given,
+                broker.topic_defaults(),
+                has_remote_storage=broker.remote_log_storage_system_enable,
+            )
+        partitions = broker.num_partitions if topic.num_partitions == -1 else topic.num_partitions
+        if parts.controller.is_active:
+            (row,) = await parts.controller.create_topics([topic])
+            code, message = row.error
+        else:
+            code = (await parts.controller_channel.create_topics([topic]))[name]
+            message = None
+        if code:
+            raise KafkaError(code, message or f"topic {name} was not created")
 
         def is_led(snapshot: MetadataSnapshot) -> bool:
             known = snapshot.topics.get(name)
@@ -254,6 +336,24 @@ class Broker:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition}")
         return found.log.log_end_offset
 
+    async def _add_acls(self, server: BrokerServer) -> None:
+        store = server.parts.access_control.store
+        assert store is not None
+        for resource, acl in self._security.acls:
+            await store.update(resource, frozenset((acl,)).union)
+
+    def _why_not_running(self) -> str:
+        return _IN_THE_PARENT if self._is_inherited else NOT_RUNNING
+
+    def leave_to_parent(self) -> None:
+        """Forget the broker in a forked child. Its copies of the sockets are closed: they would
+        keep the port and the connections of a broker open that its parent has stopped."""
+        server, self._server = self._server, None
+        self._is_inherited = True
+        self._faults = self._loop = self._thread = None
+        if server is not None:
+            server.parts.network_server.leave_to_parent()
+
     def _end(self, *, crash: bool) -> None:
         _running.discard(self)
         server, self._server = self._server, None
@@ -269,7 +369,7 @@ class Broker:
     def _call(self, coroutine: Coroutine[Any, Any, Result], seconds: float) -> Result:
         if self._loop is None:
             coroutine.close()
-            raise RuntimeError("the broker is not running")
+            raise RuntimeError(self._why_not_running())
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(seconds)
 
     def _end_thread(self) -> None:
@@ -292,7 +392,36 @@ async def _in_worker_thread(call: Callable[[], None]) -> None:
         raise
 
 
-def _remove(directory: Path) -> None:
+def _leave_all_to_parent() -> None:
+    """In a child after a fork, which has neither the threads nor the right to end the brokers."""
+    for broker in list(_running):
+        # Its thread may have been in the middle of a change of what is read here.
+        with suppress(Exception):
+            broker.leave_to_parent()
+    _running.clear()
+
+
+os.register_at_fork(after_in_child=_leave_all_to_parent)
+
+
+def _topics_text(server: BrokerServer) -> str:
+    """The topics of a running broker, read from another thread than its own."""
+    ends: dict[str, list[int]] = {}
+    for (topic, _), partition in list(server.parts.replica_manager.partitions.items()):
+        if topic and partition.log is not None and not topic.startswith("__"):
+            ends.setdefault(topic, []).append(partition.log.log_end_offset)
+    texts = [
+        f"{topic} (partitions: {len(ends[topic])}, end offsets: {sum(ends[topic])})"
+        for topic in list(ends)[: -_TOPICS_SHOWN - 1 : -1]  # the newest, which the test has made
+    ]
+    if len(ends) > _TOPICS_SHOWN:
+        texts.append(f"{len(ends) - _TOPICS_SHOWN} more topics")
+    return ", ".join(texts) or "no topics"
+
+
+def _remove(directory: Path, pid: int) -> None:
+    if os.getpid() != pid:
+        return  # a forked child ends: the directory is its parent's
     # A broker that was never stopped may still write while its process ends.
     for _ in range(5):
         shutil.rmtree(directory, ignore_errors=True)

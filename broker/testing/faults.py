@@ -15,9 +15,10 @@ restored when its last is removed. The public names are in `ottla.testing`.
 from __future__ import annotations
 
 import asyncio
+import difflib
 import inspect
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -31,8 +32,9 @@ from ottla.broker.requests.request_context import (
     started,
 )
 from ottla.broker.runtime.tasks import spawn
-from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.registry import API_BY_NAME
+from ottla.broker.testing.names import ApiName, ErrorName
+from ottla.protocol.errors import ErrorCode, KafkaError, error_name
+from ottla.protocol.registry import API_BY_NAME, api_name
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
@@ -45,6 +47,9 @@ if TYPE_CHECKING:
 _LOOP_SECONDS = 30.0
 
 _FETCH = 1
+
+# More names than the APIs are too many for an error.
+_NAMES_SHOWN = 80
 
 Result = TypeVar("Result")
 # Takes a request that the fault matches, and the handler that would have served it.
@@ -62,7 +67,10 @@ class Fault:
         topic: str | None,
         client_id: str | None,
         times: int | None,
+        what: str,
     ) -> None:
+        """`what` names the effect, for `repr`."""
+        self._what = what
         self.api_key = api_key
         self.topic = topic
         self.client_id = client_id
@@ -73,6 +81,13 @@ class Fault:
         self._owner = owner
         self._left = times
         self._hit = threading.Condition()
+
+    def __repr__(self) -> str:
+        """The effect, the API, what limits it, and how often it was applied."""
+        limits = {"topic": self.topic, "client_id": self.client_id, "left": self._left}
+        parts = [f"{name}={limit!r}" for name, limit in limits.items() if limit is not None]
+        state = "removed" if self.removed.is_set() else f"hits={self.hits}"
+        return f"<Fault {' '.join([self._what, api_name(self.api_key), *parts, state])}>"
 
     def __enter__(self) -> Fault:
         return self
@@ -113,9 +128,9 @@ class Fault:
 class Faults:
     """The faults of one broker. May be called from any thread but the broker's own.
 
-    In every method, `api` is Kafka's name of an API, such as "Produce" (ValueError for an unknown
-    one). `topic` limits a fault to requests that name this topic, `client_id` to those of this
-    client, and `times` to that many requests.
+    In every method, `api` is Kafka's name of an API, such as "Produce" (ValueError with the nearest
+    name for an unknown one). `topic` limits a fault to requests that name this topic, `client_id`
+    to those of this client, and `times` to that many requests.
     """
 
     def __init__(
@@ -131,8 +146,8 @@ class Faults:
 
     def error(
         self,
-        api: str,
-        code: str | int,
+        api: ApiName,
+        code: ErrorName | int,
         *,
         topic: str | None = None,
         client_id: str | None = None,
@@ -141,17 +156,18 @@ class Faults:
         """Requests are not executed. The response has an error code, by Kafka's name or number.
 
         A produce request with acks=0 has no response: its connection is closed, as Kafka does.
+        Raises ValueError with the nearest name for a code that Kafka does not have.
         """
-        number = getattr(ErrorCode, code) if isinstance(code, str) else code
+        number = _error_code(code)
 
         def effect(fault: Fault, context: RequestContext, handler: Handler) -> HandlerResult:
             raise KafkaError(number, "injected fault")
 
-        return self._add(api, effect, topic, client_id, times)
+        return self._add(api, effect, topic, client_id, times, f"error {error_name(number)}")
 
     def delay(
         self,
-        api: str,
+        api: ApiName,
         delay_ms: int,
         *,
         topic: str | None = None,
@@ -169,11 +185,11 @@ class Faults:
             spawn(later(context), name=f"delayed-{context.route.entry.name}")
             return DEFERRED
 
-        return self._add(api, effect, topic, client_id, times)
+        return self._add(api, effect, topic, client_id, times, f"delay {delay_ms} ms")
 
     def drop(
         self,
-        api: str,
+        api: ApiName,
         *,
         executed: bool = False,
         topic: str | None = None,
@@ -192,11 +208,11 @@ class Faults:
         def lost(fault: Fault, context: RequestContext) -> None:
             spawn(hold(fault, context), name=f"dropped-{context.route.entry.name}")
 
-        return self._add(api, _losing(lost, executed), topic, client_id, times)
+        return self._add(api, _losing(lost, executed), topic, client_id, times, "drop")
 
     def disconnect(
         self,
-        api: str,
+        api: ApiName,
         *,
         executed: bool = False,
         topic: str | None = None,
@@ -209,7 +225,7 @@ class Faults:
         def lost(fault: Fault, context: RequestContext) -> None:
             context.close("injected fault")
 
-        return self._add(api, _losing(lost, executed), topic, client_id, times)
+        return self._add(api, _losing(lost, executed), topic, client_id, times, "disconnect")
 
     # -- adding and removing --------------------------------------------------------------------
 
@@ -228,12 +244,15 @@ class Faults:
         topic: str | None,
         client_id: str | None,
         times: int | None,
+        what: str,
     ) -> Fault:
         known = API_BY_NAME.get(api)
         if known is None or known.key not in self._channel.routes:
             names = sorted(route.entry.name for route in self._channel.routes.values())
-            raise ValueError(f"{api} is no API of this broker; it has {', '.join(names)}")
-        fault = Fault(self, known.key, effect, topic, client_id, times)
+            raise ValueError(f"{api} is no API of this broker: {nearest(api, names)}")
+        if times is not None and times < 1:
+            raise ValueError(f"times={times}: a fault applies to one request or more")
+        fault = Fault(self, known.key, effect, topic, client_id, times, what)
         self._on_loop(lambda: self._enforce(fault))
         return fault
 
@@ -283,6 +302,29 @@ class Faults:
             change()
 
         asyncio.run_coroutine_threadsafe(run(), self._loop).result(_LOOP_SECONDS)
+
+
+def nearest(given: str, names: Iterable[str]) -> str:
+    """Words for a name that there is not: the nearest ones, else all."""
+    known = list(names)
+    folded = {name.lower().replace("_", ""): name for name in known}
+    matches = difflib.get_close_matches(given.lower().replace("_", ""), folded, n=3, cutoff=0.6)
+    if matches:
+        return f"did you mean {' or '.join(folded[each] for each in matches)}?"
+    if len(known) > _NAMES_SHOWN:
+        return "ottla.testing.ErrorName has the names"
+    return f"use one of {', '.join(known)}"
+
+
+def _error_code(code: str | int) -> int:
+    codes = {name: number for name, number in vars(ErrorCode).items() if isinstance(number, int)}
+    if isinstance(code, str):
+        if code not in codes:
+            raise ValueError(f"{code} is no error of Kafka: {nearest(code, codes)}")
+        code = codes[code]
+    if code == ErrorCode.NONE:
+        raise ValueError("NONE (0) is the code of a success")
+    return code
 
 
 def _losing(lost: Callable[[Fault, RequestContext], None], executed: bool) -> _Effect:

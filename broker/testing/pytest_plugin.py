@@ -8,6 +8,8 @@ The broker is imported when the first test uses a fixture, not when pytest start
 
 from __future__ import annotations
 
+import difflib
+import os
 import re
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -18,6 +20,7 @@ import pytest
 if TYPE_CHECKING:
     from ottla.broker.testing.cluster import Cluster
     from ottla.broker.testing.embedded import Broker
+    from ottla.broker.testing.shared import SharedBrokerServer
 
 SCOPES = ("function", "class", "module", "package", "session")
 
@@ -25,6 +28,13 @@ SCOPES = ("function", "class", "module", "package", "session")
 _NAME_MAX = 200
 
 _numbers = count(1)
+
+# What a mark may have beside settings of the topic.
+_TOPIC_ARGUMENTS = ("partitions", "replication_factor", "config")
+
+# Where the controlling process of pytest-xdist tells its workers the address of the shared broker.
+_WORKER_INPUT = "ottla_shared_broker"
+_SHARED: pytest.StashKey[SharedBrokerServer] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -40,12 +50,43 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=[],
     )
 
+    parser.addini(
+        "kafka_broker_shared",
+        "whether the workers of pytest-xdist share the broker of the fixture kafka_broker",
+        type="bool",
+        default=False,
+    )
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "kafka_topic(partitions=1, **config): the topic that the fixture kafka_topic creates",
+        "kafka_topic(partitions=1, replication_factor=-1, config={}, **config): the topic that "
+        "the fixture kafka_topic creates; topic settings with _ for .",
     )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """pytest-xdist starts a worker: tell it where the shared broker is."""
+    config = node.config
+    if not config.getini("kafka_broker_shared"):
+        return
+    if _scope("kafka_broker", config) != "session":
+        raise pytest.UsageError("kafka_broker_shared needs kafka_broker_scope = session")
+    server = config.stash.get(_SHARED, None)
+    if server is None:
+        from ottla.broker.testing.shared import SharedBrokerServer
+
+        server = config.stash[_SHARED] = SharedBrokerServer(_settings(config))
+    node.workerinput[_WORKER_INPUT] = (server.address, server.key)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Stop the shared broker, after the workers."""
+    server = config.stash.get(_SHARED, None)
+    if server is not None:
+        server.stop()
 
 
 def _scope(fixture_name: str, config: pytest.Config) -> Any:
@@ -55,19 +96,27 @@ def _scope(fixture_name: str, config: pytest.Config) -> Any:
     return scope
 
 
-def _settings(config: pytest.Config) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _settings(config: pytest.Config) -> dict[str, Any]:
+    """By Kafka's names, as in the ini file."""
+    found: dict[str, Any] = {}
     for line in config.getini("kafka_broker_settings"):
         name, equals, value = line.partition("=")
         if not equals:
             raise pytest.UsageError(f"kafka_broker_settings: {line!r} is not name=value")
-        found[name.strip().replace(".", "_")] = value.strip()
+        found[name.strip()] = value.strip()
     return found
 
 
 @pytest.fixture(scope=_scope)
 def kafka_broker(pytestconfig: pytest.Config) -> Iterator[Broker]:
     """A running broker (`ottla.testing.Broker`); its address is `kafka_broker.bootstrap`."""
+    shared = getattr(pytestconfig, "workerinput", {}).get(_WORKER_INPUT)
+    if shared is not None:
+        from ottla.broker.testing.shared import SharedBroker
+
+        broker: Any = SharedBroker(*shared)
+        yield broker
+        return
     from ottla.broker.testing.embedded import Broker
 
     with Broker(**_settings(pytestconfig)) as broker:
@@ -79,21 +128,22 @@ def kafka_cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
     """Three running brokers (`ottla.testing.Cluster`) on a ZooKeeper of their own."""
     from ottla.broker.testing.cluster import Cluster
 
-    given: dict[str, Any] = dict(_settings(pytestconfig))
-    with Cluster(**given) as cluster:
+    with Cluster(**_settings(pytestconfig)) as cluster:
         yield cluster
 
 
 @pytest.fixture
 def kafka_broker_factory(pytestconfig: pytest.Config) -> Iterator[Callable[..., Broker]]:
     """Start brokers for one test, with settings as arguments; each is its own cluster."""
-    from ottla.broker.testing.embedded import Broker
+    from ottla.broker.testing.embedded import Broker, setting_name
 
     started: list[Broker] = []
 
     def start(**settings: object) -> Broker:
-        given: dict[str, Any] = {**_settings(pytestconfig), **settings}
-        broker = Broker(**given)
+        names = {setting_name(name) for name in settings}
+        given = {k: v for k, v in _settings(pytestconfig).items() if setting_name(k) not in names}
+        arguments: dict[str, Any] = {**given, **settings}
+        broker = Broker(**arguments)
         broker.start()
         started.append(broker)
         return broker
@@ -108,11 +158,22 @@ def kafka_topic(kafka_broker: Broker, request: pytest.FixtureRequest) -> str:
     """The name of a new topic; `@pytest.mark.kafka_topic(partitions=3)` configures it."""
     mark = request.node.get_closest_marker("kafka_topic")
     wanted = dict(mark.kwargs) if mark is not None else {}
-    partitions = wanted.pop("partitions", 1)
+    if mark is not None and mark.args:
+        raise pytest.UsageError(
+            f"kafka_topic{mark.args}: name the argument, such as kafka_topic(partitions=3)"
+        )
+    named = {name: wanted.pop(name) for name in _TOPIC_ARGUMENTS if name in wanted}
+    named.setdefault("partitions", 1)  # end_offset(kafka_topic) is that of the whole topic
+    config = {**named.pop("config", {})}
+    for key, value in wanted.items():
+        matches = difflib.get_close_matches(key, _TOPIC_ARGUMENTS, n=1, cutoff=0.8)
+        if matches:
+            raise pytest.UsageError(f"kafka_topic({key}=...): did you mean {matches[0]}?")
+        config[key if "." in key else key.replace("_", ".")] = value
     plain = re.sub(r"[^a-zA-Z0-9._-]+", "-", request.node.name)[:_NAME_MAX].strip(".-")
-    name = f"{plain}-{next(_numbers)}"
-    config = {key.replace("_", "."): value for key, value in wanted.items()}
-    kafka_broker.create_topic(name, partitions, config)
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    name = "-".join(part for part in (plain, worker, str(next(_numbers))) if part)
+    kafka_broker.create_topic(name, config=config, **named)
     return name
 
 

@@ -1,9 +1,10 @@
 """The Helm chart with helm itself: `make test-chart`.
 
 `helm lint --strict`, and `helm template` for each case below; the rendered manifests are checked
-here, and against Kubernetes' own schemas, which kubernetes-validate brings. helm is taken from
-the PATH, or built once with Go into .cache. Exit code 0 if all pass, 1 when not, 2 with neither
-helm nor Go ("not run").
+here, and against Kubernetes' own schemas, which kubernetes-validate brings. Then its pods run as
+containers (containers.py): with the engine that responds, else one is started if that can be done.
+helm is taken from the PATH, or built once with Go into .cache. Exit code 0 if all pass, 1 when not,
+2 with neither helm nor Go, or without an engine ("not run").
 """
 
 from __future__ import annotations
@@ -20,6 +21,11 @@ from typing import Any
 
 import yaml
 
+from tests.chart import containers
+from tests.compose import image
+from tests.compose.base_images import provide_images
+from tests.compose.wrong import Wrong
+
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "deploy" / "helm" / "ottla"
 TOOLS = ROOT / ".cache" / "go"
@@ -28,13 +34,10 @@ HELM = "helm.sh/helm/v3/cmd/helm@v3.17.3"
 KUBERNETES = "1.31"
 VERSION = ("--kube-version", f"{KUBERNETES}.0")
 BUILD_SECONDS = 1800
+CLIENT_PORT = 9092  # of values.yaml
 EXIT_WRONG, EXIT_NOT_RUN = 1, 2
 
 Manifests = Mapping[tuple[str, str], Mapping[str, Any]]
-
-
-class Wrong(Exception):
-    """What did not hold, in a sentence."""
 
 
 def find_helm() -> str | None:
@@ -251,9 +254,16 @@ def main() -> int:
         return EXIT_NOT_RUN
     try:
         check(helm)
+        reason = image.why_not() or provide_images(["zookeeper"])
+        if not reason:
+            pods = rendered(helm, "zookeeper.replicas=1")
+            containers.check(pods, f"demo:{CLIENT_PORT}")
     except Wrong as wrong:
         print(f"failed: {wrong}")
         return EXIT_WRONG
+    if reason:
+        print(f"The manifests hold. The pods were not run: {reason}")
+        return EXIT_NOT_RUN
     print("The chart holds.")
     return 0
 

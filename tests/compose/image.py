@@ -3,7 +3,8 @@
 The image is the one that `make test-compose`, which runs these stories too, or `docker build
 -t ottla .` has built. Each story runs one container, publishes its ports to this machine only, and
 removes it at the end. Exit code 0 if all pass, 1 when not, 2 when there is no engine or no image
-("not run"). CONTAINER_ENGINE=podman uses Podman.
+("not run"). Where no engine responds, one is started if that can be done, and the image is built
+where it is missing. CONTAINER_ENGINE=podman uses Podman, with an image that has been built.
 """
 
 from __future__ import annotations
@@ -11,22 +12,29 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
+import select
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.compose import base_images
+from tests.compose import engine as engine_module
 from tests.compose.wrong import Wrong
 
 ENGINE = os.environ.get("CONTAINER_ENGINE", "docker")
+ROOT = Path(__file__).resolve().parents[2]
 IMAGE = "ottla:latest"
 NAME = "ottla-image-check"
 BOOTSTRAP = "localhost:9092"
@@ -241,7 +249,66 @@ def partitions_of(admin: AdminClient, topic: str) -> Callable[[], str]:
     return lambda: str(len(admin.list_topics(topic, timeout=30).topics[topic].partitions))
 
 
+def network_connected_later() -> None:
+    """The container joins a second network after its start: clients there get its address in it."""
+    network = f"{NAME}-network"
+    engine("network", "rm", network)
+    with container(*CLIENTS):
+        healthcheck_passes()
+        done("network", "create", network)
+        try:
+            done("network", "connect", "--alias", "late", network, NAME)
+            command = ("cluster", "info", "--json", "-b", "late:9092")
+            said = json.loads(done("run", "--rm", "--network", network, IMAGE, *command))
+            hosts = {str(row["address"]).rpartition(":")[0] for row in said["brokers"]}
+            settings = done("inspect", "--format", "{{json .NetworkSettings.Networks}}", NAME)
+            expected = {json.loads(settings)[network]["IPAddress"]}
+            require(hosts == expected, f"clients of the new network are sent to {hosts}")
+            seen = AdminClient({"bootstrap.servers": BOOTSTRAP}).list_topics(timeout=DEADLINE_S)
+            names = {broker.host for broker in seen.brokers.values()}
+            require(names == {"localhost"}, "clients of this machine still to localhost")
+        finally:
+            engine("network", "disconnect", "--force", network, NAME)
+            engine("network", "rm", network)
+
+
+def limit_behind_a_gateway() -> None:
+    """All clients of the host come from the bridge's gateway: they share one address's limit."""
+    limit = ("-e", "KAFKA_MAX_CONNECTIONS_PER_IP=3")
+    with container(*CLIENTS, *limit):
+        healthcheck_passes()
+        require(opened(5) == 3, "of 5 connections of this machine 3 stay open")
+        logs = engine("logs", NAME)
+        found = re.search(
+            r"(\d+\.\d+\.\d+\.1)\b.*max\.connections\.per\.ip", logs.stdout + logs.stderr
+        )
+        require(found is not None, "the log names the gateway and the setting")
+    assert found is not None
+    overrides = ("-e", f"KAFKA_MAX_CONNECTIONS_PER_IP_OVERRIDES={found[1]}:100")
+    with container(*CLIENTS, *limit, *overrides):
+        healthcheck_passes()
+        require(opened(5) == 5, f"with an override for {found[1]} all stay open")
+
+
+def opened(count: int) -> int:
+    """How many of so many connections at once the broker keeps."""
+    with ExitStack() as stack:
+        address = ("127.0.0.1", 9092)
+        sockets = [stack.enter_context(socket.create_connection(address)) for _ in range(count)]
+        time.sleep(1.0)  # a port's proxy accepts first, and closes when the broker has closed
+        ended, _, _ = select.select(sockets, [], [], 0)
+        return count - len(ended)
+
+
 def why_not() -> str:
+    if ENGINE == "docker":
+        reason = engine_module.provide()
+        if reason or not engine("image", "inspect", IMAGE).returncode:
+            return reason
+        reason = base_images.provide_images(["python"])
+        if not reason:
+            subprocess.run(["docker", "build", "-q", "-t", IMAGE, "."], cwd=ROOT, check=True)
+        return reason
     if shutil.which(ENGINE) is None:
         return f"there is no {ENGINE} command"
     if engine("image", "inspect", IMAGE).returncode:
@@ -254,6 +321,8 @@ STORIES: dict[str, Callable[[], None]] = {
     "sasl-only": sasl_only,
     "full-disk": full_disk,
     "slow-recovery": slow_recovery,
+    "network-connected-later": network_connected_later,
+    "limit-behind-a-gateway": limit_behind_a_gateway,
 }
 
 

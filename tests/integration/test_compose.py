@@ -88,8 +88,9 @@ def test_the_file_advertises_an_address_for_each_listener(broker: str) -> None:
 
 
 def test_the_image_gives_way_to_kafkas_names() -> None:
-    """OTTLA_ goes before KAFKA_: a default of the image under that name could not be changed."""
-    lines = (ROOT / "Dockerfile").read_text().splitlines()
+    """OTTLA_ goes before KAFKA_: a default of the image under that name could not be changed.
+    OTTLA_IMAGE_ goes behind all."""
+    lines = (ROOT / "Dockerfile").read_text().replace("OTTLA_IMAGE_", "").splitlines()
     assert not [line for line in lines if "OTTLA_" in line and "=" in line]
 
 
@@ -106,7 +107,7 @@ class Container:
             f"broker{number}:29092": f"127.0.0.1:{self.compose_port}",
             "0.0.0.0:9092": f"127.0.0.1:{self.host_port}",
             "0.0.0.0:29092": f"127.0.0.1:{self.compose_port}",
-            ":9404": f"127.0.0.1:{self.http_port}",
+            f":{9403 + number}": f"127.0.0.1:{self.http_port}",
             "zookeeper:2181": zookeeper,
         }
         for name, given in environment.items():

@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import yaml
 from confluent_kafka import Consumer, Producer
 
 from ottla.testing import Broker, Cluster
@@ -160,6 +161,30 @@ def test_a_topic_is_copied(folder: Path, stack: ExitStack) -> None:
 def test_a_project_that_used_a_container(folder: Path, stack: ExitStack) -> None:
     (folder / "pytest.ini").write_text("[pytest]\n")
     run_page("docs/from-testcontainers.md", folder, stack, environment(folder))
+
+
+PAGES_OF_TEST_FRAMEWORKS = ["pytest-asyncio.md", "unittest.md", "django.md", "fastapi.md"]
+
+
+@pytest.mark.parametrize("page", PAGES_OF_TEST_FRAMEWORKS)
+def test_pages_of_test_frameworks(page: str, folder: Path, stack: ExitStack) -> None:
+    if page in ("django.md", "fastapi.md"):
+        framework = page.removesuffix(".md")
+        pytest.importorskip(framework, reason=f"{framework} is not installed")
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    variables = environment(folder, PYTHONPATH=os.pathsep.join(paths))
+    run_page(f"docs/testing/{page}", folder, stack, variables)
+
+
+def test_the_jobs_of_ci_are_yaml_that_runs_the_tests() -> None:
+    github, gitlab = (
+        yaml.safe_load(block.text) for block in blocks_of(ROOT / "docs/testing/ci.md")
+    )
+    steps = [step.get("run", "") for step in github["jobs"]["test"]["steps"]]
+    for commands in (steps, gitlab["test"]["script"]):
+        assert any("python -m pytest -n auto" in each for each in commands)
+        assert any("pip install ottla pytest-xdist" in each for each in commands)
 
 
 def consume_as_a_group(bootstrap: str, topic: str) -> None:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ottla.broker.net.listener import ListenError
 from ottla.broker.runtime.tasks import spawn
-from ottla.testing import Broker, ConfigError, KafkaError
+from ottla.testing import Broker, Cluster, ConfigError, KafkaError
 from tests.doubles.broker_process import ROOT
 from tests.doubles.producing import Outgoing, produce, read_from_start
 
@@ -177,3 +181,157 @@ raise SystemExit(3)
     assert result.returncode == 3
     assert "Traceback" not in result.stderr
     assert not Path(result.stdout.strip()).exists()
+
+
+def test_an_address_that_is_not_there_yet_is_an_error() -> None:
+    with pytest.raises(RuntimeError, match=r"not running: call start\(\)"):
+        print(Broker().bootstrap)
+    for use in (lambda c: c.bootstrap, lambda c: c[1], lambda c: c.create_topic("t")):
+        with pytest.raises(RuntimeError, match="not running"):
+            use(Cluster())
+
+
+def test_the_number_of_partitions_is_that_of_the_settings() -> None:
+    with Broker(num_partitions=3) as broker:
+        broker.create_topic("t")
+        assert broker.end_offset("t", 2) == 0
+        broker.create_topic("one", partitions=1)
+        with pytest.raises(KafkaError):
+            broker.end_offset("one", 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"config": {"retention.ms": "1h"}}, "INVALID_CONFIG: Invalid value 1h"),
+        ({"config": {"cleanup.policy": "compcat"}}, "INVALID_CONFIG: Invalid value compcat"),
+        ({"config": {"retenton.ms": 5}}, "INVALID_CONFIG.*did you mean retention.ms"),
+        ({"config": {"cleanup_policy": "compact"}}, "INVALID_CONFIG.*did you mean cleanup.policy"),
+        ({"partitions": 0}, "INVALID_PARTITIONS: Number of partitions must be larger than 0"),
+        ({"replication_factor": 5}, "INVALID_REPLICATION_FACTOR: Replication factor: 5 larger"),
+    ],
+)
+def test_a_topic_is_checked_as_for_every_client(arguments: dict[str, Any], words: str) -> None:
+    with Broker() as broker:
+        with pytest.raises(KafkaError, match=words):
+            broker.create_topic("t", **arguments)
+        with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+            broker.end_offset("t")
+
+
+def test_an_existing_topic_is_named_before_a_wrong_setting() -> None:
+    with Broker() as broker:
+        broker.create_topic("t")
+        with pytest.raises(KafkaError, match="TOPIC_ALREADY_EXISTS"):
+            broker.create_topic("t", config={"retenton.ms": 5})
+
+
+def test_a_failed_test_shows_what_there_is() -> None:
+    broker = Broker()
+    assert repr(broker) == "<Broker without an address not running>"
+    with broker:
+        assert repr(broker) == f"<Broker {broker.bootstrap} running: no topics>"
+        write(broker, b"1", b"2")
+        assert repr(broker).endswith("running: t (partitions: 1, end offsets: 2)>")
+        fault = broker.faults.error("Produce", "NOT_LEADER_OR_FOLLOWER", topic="t", times=2)
+        assert repr(fault) == (
+            "<Fault error NOT_LEADER_OR_FOLLOWER Produce topic='t' left=2 hits=0>"
+        )
+        fault.remove()
+        assert repr(fault).endswith("removed>")
+    assert repr(KafkaError(3, "t-0")) == "KafkaError(UNKNOWN_TOPIC_OR_PARTITION, 't-0')"
+
+
+@pytest.mark.parametrize(
+    ("api", "code", "words"),
+    [
+        ("produce", "NOT_LEADER_OR_FOLLOWER", "produce is no API of this broker: did you mean Pr"),
+        ("Prodce", "NOT_LEADER_OR_FOLLOWER", "did you mean Produce"),
+        ("Produce", "NOT_LEADER", "NOT_LEADER is no error of Kafka: did you mean NOT_LEADER_OR_"),
+        ("Produce", "ZZZ", "ottla.testing.ErrorName has the names"),
+        ("Produce", 0, "the code of a success"),
+    ],
+)
+def test_names_of_faults_are_suggested(api: Any, code: Any, words: str) -> None:
+    with Broker() as broker:
+        with pytest.raises(ValueError, match=words):
+            broker.faults.error(api, code)
+        with pytest.raises(ValueError, match="times=0"):
+            broker.faults.drop("Fetch", times=0)
+
+
+def in_a_child(use: Callable[[], object]) -> int:
+    """The exit code of a forked child that runs `use` and ends as a program does; it has 20 s."""
+    pid = os.fork()
+    if pid == 0:
+        code = 9
+        try:
+            use()
+            code = 0
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        finally:
+            os._exit(code)
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    raise AssertionError("the child did not end")
+
+
+def test_a_forked_child_ends_nothing_of_its_parent() -> None:
+    code = """
+import os, sys
+from ottla.testing import Broker
+with Broker() as broker:
+    broker.create_topic("t")
+    if os.fork() == 0:
+        sys.exit(3)
+    _, status = os.wait()
+    print(os.waitstatus_to_exitcode(status), broker.directory.exists(), broker.end_offset("t"))
+    broker.create_topic("u")
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=SECONDS
+    )
+    assert result.stdout.split() == ["3", "True", "0"], result.stderr
+    assert result.returncode == 0
+
+
+def test_a_forked_child_may_connect_and_no_more() -> None:
+    with Broker() as broker:
+        write(broker, b"1")
+
+        def use() -> None:
+            assert "of the parent process" in repr(broker)
+            for change in (broker.start, lambda: broker.end_offset("t"), lambda: broker.faults):
+                with pytest.raises(RuntimeError, match="runs in the parent"):
+                    change()
+            broker.stop()
+            with socket.create_connection(("127.0.0.1", int(broker.bootstrap.split(":")[1]))):
+                pass
+
+        assert in_a_child(use) == 0
+        assert read(broker, 1) == [b"1"]
+
+
+def test_a_port_is_free_when_the_broker_stops_although_a_child_lives() -> None:
+    with Broker() as broker:
+        write(broker, b"1")
+        reading, writing = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(writing)
+            os.read(reading, 1)  # until the parent has closed its end
+            os._exit(0)
+        os.close(reading)
+        try:
+            broker.restart()
+            assert read(broker, 1) == [b"1"]
+        finally:
+            os.close(writing)
+            os.waitpid(pid, 0)

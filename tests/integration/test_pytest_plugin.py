@@ -8,6 +8,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from tests.doubles.broker_process import ROOT
 
 SECONDS = 120
@@ -67,8 +69,10 @@ def test_a_cluster(kafka_cluster):
 """
 
 
-def run(directory: Path, ini: str = "") -> subprocess.CompletedProcess[str]:
-    (directory / "test_example.py").write_text(EXAMPLE)
+def run(
+    directory: Path, ini: str = "", example: str = EXAMPLE, *arguments: str
+) -> subprocess.CompletedProcess[str]:
+    (directory / "test_example.py").write_text(example)
     (directory / "pytest.ini").write_text("[pytest]\n" + ini)
     # Loaded by name, and nothing else: whether the environment is up to date does not matter.
     return subprocess.run(
@@ -80,9 +84,14 @@ def run(directory: Path, ini: str = "") -> subprocess.CompletedProcess[str]:
             "-p",
             "ottla.broker.testing.pytest_plugin",
             "test_example.py",
+            *arguments,
         ],
         cwd=directory,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        },
         capture_output=True,
         text=True,
         timeout=SECONDS,
@@ -93,6 +102,98 @@ def test_the_fixtures_work_for_others(tmp_path: Path) -> None:
     result = run(tmp_path, "kafka_broker_settings =\n    num.partitions=7\n")
     assert result.returncode == 0, result.stdout + result.stderr
     assert "6 passed" in result.stdout
+
+
+MARKS = """
+import pytest
+from ottla.testing import KafkaError
+
+
+@pytest.mark.kafka_topic(partitions=2, config={"cleanup.policy": "compact"}, retention_ms=1000)
+def test_good(kafka_broker, kafka_topic):
+    assert kafka_broker.end_offset(kafka_topic, 1) == 0
+
+
+@pytest.mark.kafka_topic(partition=3)
+def test_typo(kafka_topic):
+    pass
+
+
+@pytest.mark.kafka_topic(3)
+def test_position(kafka_topic):
+    pass
+
+
+@pytest.mark.kafka_topic(retenton_ms=3)
+def test_setting(kafka_topic):
+    pass
+"""
+
+
+def test_a_wrong_mark_is_named(tmp_path: Path) -> None:
+    result = run(tmp_path, example=MARKS)
+    assert "1 passed, 3 errors" in result.stdout, result.stdout
+    assert "kafka_topic(partition=...): did you mean partitions?" in result.stdout
+    assert "name the argument, such as kafka_topic(partitions=3)" in result.stdout
+    assert "Unknown topic config name: retenton.ms (did you mean retention.ms" in result.stdout
+
+
+SHARED = """
+import pytest
+from pathlib import Path
+from confluent_kafka import Producer
+from ottla.testing import KafkaError
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_writes(kafka_broker, kafka_topic, number):
+    producer = Producer({"bootstrap.servers": kafka_broker.bootstrap})
+    producer.produce(kafka_topic, b"v")
+    assert producer.flush(60) == 0
+    assert kafka_broker.end_offset(kafka_topic) == 1
+    with Path("addresses").open("a") as file:
+        file.write(f"{kafka_broker.bootstrap} {kafka_topic}\\n")
+
+
+def test_faults_name_what_they_hit(kafka_broker, kafka_topic):
+    with pytest.raises(ValueError, match="name the topic= or the client_id="):
+        kafka_broker.faults.error("Produce", "NOT_LEADER_OR_FOLLOWER")
+    fault = kafka_broker.faults.error(
+        "Produce", "NOT_LEADER_OR_FOLLOWER", topic=kafka_topic, times=1
+    )
+    producer = Producer({"bootstrap.servers": kafka_broker.bootstrap, "log_level": 0})
+    producer.produce(kafka_topic, b"v")
+    assert producer.flush(60) == 0
+    assert fault.wait(1) and fault.hits == 1
+    assert "left=0" in repr(fault) and kafka_topic in repr(kafka_broker)
+
+
+def test_the_broker_is_not_stopped(kafka_broker):
+    with pytest.raises(RuntimeError, match="kafka_broker_factory"):
+        kafka_broker.restart()
+    with pytest.raises(KafkaError, match="did you mean retention.ms"):
+        kafka_broker.create_topic("t", config={"retenton.ms": 5})
+"""
+
+
+def test_workers_share_a_broker(tmp_path: Path) -> None:
+    pytest.importorskip("xdist", reason="pytest-xdist is not installed")
+    ini = "kafka_broker_shared = true\n"
+    result = run(tmp_path, ini, SHARED, "-p", "xdist", "-n", "3")
+    assert "10 passed" in result.stdout, result.stdout + result.stderr
+    assert result.stderr == ""
+    lines = [line.split() for line in (tmp_path / "addresses").read_text().splitlines()]
+    assert len({address for address, _ in lines}) == 1
+    assert len({topic for _, topic in lines}) == 8
+
+
+def test_a_shared_broker_is_one_of_the_session(tmp_path: Path) -> None:
+    pytest.importorskip("xdist", reason="pytest-xdist is not installed")
+    ini = "kafka_broker_shared = true\nkafka_broker_scope = module\n"
+    result = run(tmp_path, ini, SHARED, "-p", "xdist", "-n", "2")
+    assert "kafka_broker_shared needs kafka_broker_scope = session" in (
+        result.stdout + result.stderr
+    )
 
 
 def test_an_unknown_scope_is_named(tmp_path: Path) -> None:

@@ -26,10 +26,18 @@ from ottla.protocol.messages.metadata import MetadataResponse, MetadataResponseB
             },
             "broker:9094",
         ),
+        ({"KAFKA_CFG_LISTENERS": "PLAINTEXT://:9096"}, "127.0.0.1:9096"),
+        (
+            {
+                "OTTLA_IMAGE_LISTENERS": "PLAINTEXT://0.0.0.0:9092",
+                "KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://localhost:19092",
+            },
+            "127.0.0.1:19092",
+        ),
         # The image sets the first one; the broker obeys the second one.
         (
             {
-                "KAFKA_LISTENERS": "PLAINTEXT://0.0.0.0:9092",
+                "OTTLA_IMAGE_LISTENERS": "PLAINTEXT://0.0.0.0:9092",
                 "OTTLA_LISTENERS": "PLAINTEXT://0.0.0.0:9095",
             },
             "127.0.0.1:9095",

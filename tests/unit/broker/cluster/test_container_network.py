@@ -109,3 +109,13 @@ def test_the_log_line(
     [line] = caplog.messages
     assert "advertised.listeners is not set: clients of PLAINTEXT that connect" in line
     assert "are sent to localhost" in line
+
+
+@pytest.mark.parametrize(
+    ("address", "known"),
+    [(OURS, True), ("172.20.0.5", True), ("172.21.0.2", False), ("127.0.0.1", True), ("::1", True)],
+)
+def test_an_address_of_a_network_that_was_connected_later_is_not_known(
+    tmp_path: Path, address: str, known: bool
+) -> None:
+    assert found(machine(tmp_path, ".dockerenv")).has(address) == known

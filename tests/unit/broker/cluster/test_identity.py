@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from ottla.broker.cluster.container_network import ContainerNetwork
 from ottla.broker.cluster.identity import broker_info, establish, reach, wildcard_listeners
 from ottla.broker.config.broker_config import BrokerConfig, ConfigError, Endpoint
 from ottla.controller.registration import InconsistentClusterId
@@ -99,6 +100,26 @@ def test_listeners_without_an_address_of_their_own() -> None:
     info = broker_info(BrokerConfig({"listeners": "PLAINTEXT://:0"}), 1, {"PLAINTEXT": 4000})
     assert info.endpoints[0].host
     assert info.endpoints[0].port == 4000
+
+
+IN_A_CONTAINER = ContainerNetwork((), frozenset())
+
+
+@pytest.mark.parametrize(
+    ("listeners", "container", "found"),
+    [
+        ("PLAINTEXT://:9092", None, set()),
+        ("PLAINTEXT://:9092", IN_A_CONTAINER, {"PLAINTEXT"}),
+        ("PLAINTEXT://0.0.0.0:9092", None, {"PLAINTEXT"}),
+        ("PLAINTEXT://[::]:9092", None, {"PLAINTEXT"}),
+        ("PLAINTEXT://10.0.0.1:9092", None, set()),
+    ],
+)
+def test_brokers_of_a_cluster_say_the_same_about_a_listener_without_a_host(
+    listeners: str, container: ContainerNetwork | None, found: set[str]
+) -> None:
+    config = BrokerConfig({"listeners": listeners, "zookeeper.connect": "zk:2181"})
+    assert wildcard_listeners(config, container) == found
 
 
 @pytest.mark.parametrize(

@@ -124,3 +124,26 @@ def test_the_line_of_the_file_is_named(tmp_path: Path) -> None:
 def test_a_name_that_is_no_setting() -> None:
     with pytest.raises(ConfigError, match=r"unknown setting ssl\.clientauth"):
         BrokerConfig({"ssl.clientauth": "required"})
+
+
+def test_a_broker_of_a_cluster_listens_where_kafka_listens() -> None:
+    config = BrokerConfig({"zookeeper.connect": "zk:2181"})
+    (endpoint,) = config.listener_endpoints()
+    assert (endpoint.host, endpoint.port) == ("", 9092)
+    assert str(config.listeners) == "PLAINTEXT://:9092"
+
+
+@pytest.mark.parametrize("zookeeper", [{}, {"zookeeper.connect": ""}])
+def test_a_lone_broker_listens_on_the_loopback_address(zookeeper: dict[str, str]) -> None:
+    (endpoint,) = BrokerConfig(zookeeper).listener_endpoints()
+    assert (endpoint.host, endpoint.port) == ("127.0.0.1", 9092)
+
+
+def test_all_addresses_of_both_families_leave_no_port_for_another_listener() -> None:
+    with pytest.raises(ConfigError, match=r"\[::\] takes IPv4 as well"):
+        BrokerConfig(
+            {
+                "listeners": "PLAINTEXT://0.0.0.0:9092,V6://[::]:9092",
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,V6:PLAINTEXT",
+            }
+        )

@@ -50,6 +50,11 @@ async def test_every_method_of_http_is_known(method: str) -> None:
         (TLS_HELLO, "sent TLS: listener PLAINTEXT is not encrypted"),
         (bytes.fromhex("15030300020230"), "sent a TLS alert"),
         (b"SSH-2.0-OpenSSH_9.6\r\n", "sent SSH"),
+        (b"PROXY TCP4 10.0.0.1 10.0.0.2 4000 9092\r\n", "sent the PROXY protocol"),
+        (
+            b"\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c" + bytes(12),
+            "sent the PROXY protocol: listener PLAINTEXT does not read it; disable it in the load",
+        ),
     ],
 )
 async def test_others_are_closed_with_a_log_line(
@@ -119,6 +124,8 @@ async def test_a_client_that_is_gone_before_the_response_does_no_harm() -> None:
         (b"\x16\x03\x01\x02", "TLS"),
         (b"\x15\x03\x03\x00", "a TLS alert"),
         (b"SSH-", "SSH"),
+        (b"PROX", "the PROXY protocol"),
+        (b"\r\n\r\n", "the PROXY protocol"),
         (b"\x00\x00\x00\x10", None),
         (b"get ", None),
         (b"", None),
@@ -133,10 +140,21 @@ def test_recognise(first_bytes: bytes, protocol: str | None) -> None:
 def test_only_sizes_from_foreign_size_on_can_be_of_another_protocol() -> None:
     smallest = min(
         int.from_bytes(first, "big")
-        for first in (*HTTP_METHODS, b"SSH-", b"\x16\x03\x00\x00", b"\x15\x03\x00\x00")
+        for first in (*HTTP_METHODS, b"SSH-", b"\x16\x03\x00\x00", b"PROX", b"\r\n\r\n")
     )
     assert smallest == FOREIGN_SIZE
 
 
 def test_an_ipv6_address_is_written_in_brackets() -> None:
     assert b"bootstrap.servers=[::1]:9092 " in http_response("EXTERNAL", "::1", 9092)
+
+
+async def test_a_second_mistake_of_an_address_is_logged_too(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with running_network() as network:
+        for first_bytes in (b"GET / HTTP/1.1\r\n\r\n", TLS_HELLO):
+            client = await network.connect()
+            client.writer.write(first_bytes)
+            await client.reader.read()
+        assert ["HTTP" in each.getMessage() for each in caplog.records] == [True, False]

@@ -339,11 +339,20 @@ async def test_a_client_without_the_required_certificate_is_refused_with_a_reaso
         assert "has no certificate, which this listener requires" in caplog.text
 
 
+PROXY_V2 = b"\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c" + bytes(12)
+
+
 @pytest.mark.parametrize(
     ("first_bytes", "words"),
     [
-        (b"\x00\x00\x00\x14" + b"\x00" * 20, "does not speak TLS; set the client's"),
-        (b"GET / HTTP/1.1\r\n\r\n", "sent HTTP to a TLS listener"),
+        (
+            b"\x00\x00\x00\x14" + b"\x00" * 20,
+            "sent data without TLS: listener PLAINTEXT speaks",
+        ),
+        (b"GET / HTTP/1.1\r\n\r\n", "sent HTTP: listener PLAINTEXT speaks the Kafka protocol over"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "sent SSH"),
+        (b"PROXY TCP4 10.0.0.1 10.0.0.2 4000 9092\r\n", "sent the PROXY protocol"),
+        (PROXY_V2, "sent the PROXY protocol: listener PLAINTEXT does not read it; disable it"),
     ],
 )
 async def test_clients_that_do_not_speak_tls_get_the_reason(
@@ -353,11 +362,12 @@ async def test_clients_that_do_not_speak_tls_get_the_reason(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with running_network(**tls_options) as network:
-        client = await network.connect()
-        client.writer.write(first_bytes)
-        await network.until(lambda: network.statistics.connections_closed == 1)
-        assert words in caplog.text
-        assert network.statistics.wrong_protocol == 1
+        for count in range(1, 3):
+            client = await network.connect()
+            client.writer.write(first_bytes)
+            await network.until(lambda: network.statistics.connections_closed == count)  # noqa: B023
+        assert [words in record.getMessage() for record in caplog.records] == [True]
+        assert network.statistics.wrong_protocol == 2
 
 
 async def test_a_handshake_has_a_deadline(

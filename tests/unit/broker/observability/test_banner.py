@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
+
 import pytest
 
 from ottla.broker.config.broker_config import BrokerConfig
@@ -46,3 +49,35 @@ def test_the_http_port_has_an_address(
     capsys: pytest.CaptureFixture[str], settings: dict[str, str], line: str
 ) -> None:
     assert f"  {line}" in banner(capsys, 9404, **settings)
+
+
+def test_a_lone_broker_says_how_other_machines_reach_it(capsys: pytest.CaptureFixture[str]) -> None:
+    (listener, *_) = banner(capsys, 0)
+    assert listener.endswith(
+        "reachable from this machine only; for other machines set listeners=PLAINTEXT://:9092"
+    )
+    (listener, *_) = banner(capsys, 0, listeners="PLAINTEXT://127.0.0.1:9092")
+    assert listener.endswith("reachable from this machine only")
+
+
+@pytest.mark.parametrize(
+    ("addresses", "words"),
+    [(["127.0.1.1", "::1"], "is a loopback address"), (["127.0.0.1", "10.0.0.7"], None)],
+)
+async def test_a_broker_of_a_cluster_warns_of_a_name_that_leads_others_to_themselves(
+    addresses: list[str],
+    words: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def resolved(name: str, port: None) -> list[tuple[object, ...]]:
+        assert name == "here.example"
+        return [(0, 0, 0, "", (address, 0)) for address in addresses]
+
+    monkeypatch.setattr(socket, "getfqdn", lambda: "here.example")
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolved)
+    announce(BrokerConfig({"zookeeper.connect": "zk:2181"}), 1, "c", {"PLAINTEXT": 9092})
+    (task,) = (each for each in asyncio.all_tasks() if each.get_name() == "machine-name")
+    await task
+    assert [words in each.getMessage() for each in caplog.records if words] == [True] * bool(words)
+    assert bool(caplog.records) == bool(words)

@@ -44,7 +44,7 @@ class Scene:
         self.faults = InterruptedStore(self.store)
         store = cast("ZnodeStore", self.faults)
         self.registration = BrokerRegistration(store, BrokerInfo(1, (), None), lambda: 0)
-        self.endpoints = SimpleNamespace(wildcard_listeners=frozenset())
+        self.endpoints = SimpleNamespace(wildcard_listeners=frozenset(), container=None)
         self.listeners = OpenListeners(
             self.config,
             1,
