@@ -3,6 +3,7 @@
 kazoo has two threads (connection, callbacks); their results are passed to the event loop, which
 never waits for them. This class adds to kazoo:
 
+* the connection of zookeeper_connection.py, which shares a session timeout among the hosts;
 * a deadline for each call. While disconnected, calls wait on the loop, not in kazoo's queue: a
   write that timed out is never sent later. Reads are retried after a lost connection; writes are
   not, since they may have been applied: they raise `ConnectionLost`;
@@ -12,11 +13,13 @@ never waits for them. This class adds to kazoo:
 
 import asyncio
 import logging
+import ssl
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 from ottla.controller.tree.store import (
     SESSION_CONNECTED,
@@ -34,7 +37,7 @@ from ottla.controller.tree.zookeeper_errors import error_from, is_connection_los
 from ottla.controller.tree.zookeeper_watches import PersistentWatch
 
 if TYPE_CHECKING:
-    from kazoo.client import KazooClient
+    from ottla.controller.tree.zookeeper_connection import Client
 
 logger = logging.getLogger("ottla.zookeeper")
 
@@ -77,16 +80,45 @@ class _Subscription:
 
 
 def split_connect(connect: str) -> tuple[str, str]:
-    """`h1:2181,h2:2181/kafka` -> (`h1:2181,h2:2181`, `/kafka`); the path may be empty."""
-    hosts, slash, path = connect.partition("/")
-    chroot = f"/{path.strip('/')}" if slash and path.strip("/") else ""
-    return hosts, chroot
+    """`h1:2181,h2:2181/kafka` -> (`h1:2181,h2:2181`, `/kafka`); the path may be empty.
+
+    Blanks around hosts and hosts without a name are dropped, as Kafka does, and repeated slashes.
+    Raises ValueError with a sentence.
+    """
+    text, slash, path = connect.partition("/")
+    hosts = [host for host in map(str.strip, text.split(",")) if host]
+    if not hosts:
+        raise ValueError("zookeeper.connect names no host; the form is HOST:PORT,HOST:PORT/PATH.")
+    for host in hosts:
+        _check_host(host)
+    parts = [part for part in path.strip().split("/") if part] if slash else []
+    if "." in parts or ".." in parts:
+        raise ValueError(f"zookeeper.connect: the path /{path} has a part '.' or '..'.")
+    if "," in path:
+        raise ValueError(
+            f"zookeeper.connect: the path /{path} has a comma. It is written once, after the last "
+            f"host: HOST:PORT,HOST:PORT/PATH."
+        )
+    return ",".join(hosts), "".join(f"/{part}" for part in parts)
+
+
+def _check_host(host: str) -> None:
+    try:
+        parsed = urlsplit(f"//{host}")
+        named = bool(parsed.hostname) and (parsed.port is None or parsed.port > 0)
+    except ValueError:
+        named = False
+    if not named or " " in host or "@" in host:
+        raise ValueError(
+            f"zookeeper.connect: {host!r} is not HOST:PORT; an IPv6 address has brackets, "
+            f"[ADDRESS]:PORT."
+        )
 
 
 class ZooKeeperSession:
     """`connect` is zookeeper.connect: hosts and an optional chroot. `credentials` are (scheme,
     text) pairs such as ("digest", "user:password"); `sasl` are kazoo's SASL options; `tls`
-    returns a handler of kazoo that connects with TLS."""
+    makes the context of a connection with TLS. Raises ValueError for a `connect` that is none."""
 
     def __init__(
         self,
@@ -97,17 +129,18 @@ class ZooKeeperSession:
         call_timeout_ms: int | None = None,
         credentials: Sequence[tuple[str, str]] = (),
         sasl: Mapping[str, Any] | None = None,
-        tls: Callable[[], Any] | None = None,
+        tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
         self.hosts, self.chroot = split_connect(connect)
         self._session_timeout_ms = session_timeout_ms
         self._connection_timeout_ms = connection_timeout_ms or session_timeout_ms
         # After a session timeout without a connection the session has expired anyway.
         self._call_timeout_ms = call_timeout_ms or session_timeout_ms
+        self._agreed_timeout_ms = 0  # the server's maximum may be less than what is requested
         self._credentials = list(credentials)
         self._sasl = dict(sasl) if sasl is not None else None
         self._tls = tls
-        self._client: KazooClient | None = None
+        self._client: Client | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._session_id = 0
         self._connected = False
@@ -129,22 +162,21 @@ class ZooKeeperSession:
     def session_id(self) -> int:
         return self._session_id
 
-    def _make_client(self) -> "KazooClient":
-        from kazoo.client import KazooClient
+    def _make_client(self) -> "Client":
+        from ottla.controller.tree.zookeeper_connection import Client
 
-        options: dict[str, Any] = {}
-        if self._tls is not None:
-            options = {"use_ssl": True, "handler": self._tls()}
-        if self._sasl is not None:
-            options["sasl_options"] = self._sasl
-        return KazooClient(
-            hosts=self.hosts + self.chroot,
+        first_ms = min(self._session_timeout_ms, self._connection_timeout_ms)
+        return Client(
+            self.hosts + self.chroot,
+            connect_seconds=first_ms / 1000,
+            was_connected=self._connections > 0,
+            make_context=self._tls,
+            sasl=self._sasl,
             timeout=self._session_timeout_ms / 1000,
             auth_data=self._credentials or None,
             # For ever, with a short maximum delay: brokers reconnect soon after an outage.
             connection_retry={"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0},
             logger=logging.getLogger("ottla.zookeeper.client"),
-            **options,
         )
 
     async def connect(self) -> None:
@@ -157,17 +189,19 @@ class ZooKeeperSession:
         deadline = self._loop.time() + self._connection_timeout_ms / 1000
         try:
             await self._until_connected("", deadline)
-            # kazoo is "connected" before it has authenticated: only a response proves that.
+            # A server that wants SASL from a client without a login says so with a response.
             await self.request("/", lambda: client.exists_async("/"), repeat=True)
         except NotPermitted:
             await self.close()
             raise
         except ConnectionLost:
+            reason = f" ({client.problem})" if client.problem else ""
             await self.close()
             raise ZooKeeperUnreachable(
                 "",
                 f"No connection to ZooKeeper at {self.hosts} within "
-                f"{self._connection_timeout_ms} ms; is it running, and is zookeeper.connect right?",
+                f"{self._connection_timeout_ms} ms{reason}; is it running, and is "
+                f"zookeeper.connect right?",
             ) from None
 
     async def close(self) -> None:
@@ -189,7 +223,7 @@ class ZooKeeperSession:
         for ending in self._ending:
             await ending
 
-    def kazoo(self) -> "KazooClient":
+    def kazoo(self) -> "Client":
         """The client of now; one that has stopped is replaced."""
         if self._client is None:
             raise ConnectionLost("", "The store is not connected.")
@@ -197,12 +231,12 @@ class ZooKeeperSession:
 
     # Session (the first of these runs in a thread of kazoo)
 
-    def _state_changed(self, state: str, client: "KazooClient") -> None:
+    def _state_changed(self, state: str, client: "Client") -> None:
         loop = self._loop
         if loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(self._on_state, str(state), str(client.client_state), client)
 
-    def _on_state(self, state: str, detail: str, client: "KazooClient") -> None:
+    def _on_state(self, state: str, detail: str, client: "Client") -> None:
         if self._closing or self._client is None or client is not self._client:
             return
         if state == "CONNECTED":
@@ -212,6 +246,7 @@ class ZooKeeperSession:
             self._connected = True
             self._connections += 1
             self._session_id = client_id[0]
+            self._agreed_timeout_ms = client.session_timeout_ms
             self._notify_waiters()
             for watch in list(self._watches):
                 watch.rearm()
@@ -262,7 +297,8 @@ class ZooKeeperSession:
 
     def _deadline(self) -> float:
         assert self._loop is not None
-        return self._loop.time() + self._call_timeout_ms / 1000
+        timeout_ms = min(self._call_timeout_ms, self._agreed_timeout_ms or self._call_timeout_ms)
+        return self._loop.time() + timeout_ms / 1000
 
     async def _until(self, future: "asyncio.Future[T]", path: str, deadline: float) -> T:
         """The result of the future; ConnectionLost if the deadline passes first.
@@ -465,7 +501,7 @@ def _settler(future: "asyncio.Future[AsyncResult]") -> Callable[[AsyncResult], N
     return settle
 
 
-def _stop(client: "KazooClient") -> None:
+def _stop(client: "Client") -> None:
     """In a worker thread: stops the client and closes its sockets."""
     try:
         client.stop()

@@ -6,6 +6,7 @@ all).
 """
 
 import logging
+import ssl
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -56,7 +57,7 @@ class ZooKeeperStore:
         call_timeout_ms: int | None = None,
         credentials: Sequence[tuple[str, str]] = (),
         sasl: Mapping[str, Any] | None = None,
-        tls: Callable[[], Any] | None = None,
+        tls: Callable[[], ssl.SSLContext] | None = None,
         set_acl: bool = False,
     ) -> None:
         self.session = ZooKeeperSession(

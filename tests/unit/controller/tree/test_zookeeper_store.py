@@ -6,19 +6,17 @@ import asyncio
 import gc
 import importlib.util
 import logging
-import ssl
 import threading
 import time
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 import uvloop
 from kazoo.exceptions import ConnectionLoss
 
-from ottla.broker.security.zookeeper_tls import tls_handler
 from ottla.cli.zookeeper_server import free_port
 from ottla.controller.tree import zookeeper_session
 from ottla.controller.tree import zookeeper_store as zookeeper_multi_read
@@ -374,13 +372,10 @@ async def test_tls(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         "ssl.clientAuth": "need",
     }
 
-    def tls(context: Callable[[], ssl.SSLContext]) -> Callable[[], Any]:
-        return lambda: tls_handler(context)
-
     with start_zookeeper(tmp_path, settings=settings):
         store = await opened(
             f"127.0.0.1:{port}",
-            tls=tls(lambda: certificates.client_context(with_certificate=True)),
+            tls=lambda: certificates.client_context(with_certificate=True),
             set_acl=True,
         )
         await store.create("/a/b", b"x", make_parents=True)
@@ -393,7 +388,7 @@ async def test_tls(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
                 certificates.client_context,
             ):
                 refused = ZooKeeperStore(
-                    f"127.0.0.1:{port}", tls=tls(wrong), connection_timeout_ms=1_000
+                    f"127.0.0.1:{port}", tls=wrong, connection_timeout_ms=1_000
                 )
                 with pytest.raises(ConnectionLost):
                     await refused.connect()
