@@ -193,8 +193,8 @@ class ZnodeStore(Protocol):
         ephemeral: bool = False,
         sequential: bool = False,
         make_parents: bool = False,
-    ) -> tuple[str, Stat]:
-        """Return the created path (with the digits if sequential) and its Stat."""
+    ) -> str:
+        """Return the created path, with the digits if sequential."""
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None: ...
 

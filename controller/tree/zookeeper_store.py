@@ -202,27 +202,22 @@ class ZooKeeperStore:
         ephemeral: bool = False,
         sequential: bool = False,
         make_parents: bool = False,
-    ) -> tuple[str, Stat]:
+    ) -> str:
         def start() -> AsyncResult:
+            # Without the Stat, which a server before 3.5 does not return.
             return self.session.kazoo().create_async(
-                path,
-                data,
-                acl=self._acl(path),
-                ephemeral=ephemeral,
-                sequence=sequential,
-                include_data=True,
+                path, data, acl=self._acl(path), ephemeral=ephemeral, sequence=sequential
             )
 
         try:
-            made, stat = await self.session.request(path, start)
+            return str(await self.session.request(path, start))
         except NoNode:
             if not make_parents:
                 raise
-            for ancestor in ancestors_of(path):
-                if await self.exists(ancestor) is None:
-                    await self._create_unless_there(ancestor)
-            made, stat = await self.session.request(path, start)
-        return made, _stat(stat)
+        for ancestor in ancestors_of(path):
+            if await self.exists(ancestor) is None:
+                await self._create_unless_there(ancestor)
+        return str(await self.session.request(path, start))
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
         kazoo = self.session.kazoo

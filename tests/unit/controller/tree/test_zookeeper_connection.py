@@ -121,12 +121,12 @@ async def test_a_member_that_hangs_under_requests_does_not_cost_the_session(
     while SESSION_CONNECTED not in notified:
         try:
             async with asyncio.timeout(0.1):
-                await store.set(own[0], b"x")
+                await store.set(own, b"x")
         except (TimeoutError, ConnectionLost):
             continue
     assert notified == [SESSION_SUSPENDED, SESSION_CONNECTED]
     assert store.session_id == session
-    assert await store.exists(own[0]) is not None
+    assert await store.exists(own) is not None
     await store.close()
     await other.stop()
 

@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import uvloop
@@ -26,13 +26,16 @@ from ottla.controller.tree.store import (
     SESSION_CONNECTED,
     SESSION_EXPIRED,
     SESSION_SUSPENDED,
+    CheckOp,
     ConnectionLost,
     CreateOp,
+    DeleteOp,
     NoNode,
     NotPermitted,
     SetOp,
     WatchEvent,
 )
+from ottla.controller.tree.zookeeper_connection import Connection
 from ottla.controller.tree.zookeeper_session import (
     MAX_IN_FLIGHT,
     AsyncResult,
@@ -57,6 +60,9 @@ import struct
 from ottla.controller.tree.zookeeper_store import NO_NODE, MultiRead, read_stat
 
 pytestmark = pytest.mark.zookeeper
+
+# Session, create, delete, exists, get and set data, children (8, 12), ping, check, multi, close.
+REQUESTS_OF_3_4 = (0, None, 1, 2, 3, 4, 5, 8, 11, 12, 13, 14, -11)
 
 
 @pytest.fixture(params=["zookeeper", "ottla zookeeper"])
@@ -153,7 +159,7 @@ async def test_outage_is_waited_out_without_blocking_the_loop(
         turns += 1
     assert not calls.done()
     await asyncio.to_thread(own_zookeeper.start)
-    (data, _), (made, _), many = await calls
+    (data, _), made, many = await calls
     assert (data, made, len(many)) == (b"x", "/b", 300)
     assert store.session_id == session
     assert notified[-1] == SESSION_CONNECTED
@@ -279,6 +285,31 @@ async def test_server_that_cannot_read_many_at_once(
     for _ in range(2):
         found = await store.get_many(["/a", "/none"])
         assert [None if node is None else node[0] for node in found] == [b"x", None]
+
+
+async def test_no_request_but_one_is_newer_than_zookeeper_3_4(
+    ensemble: ZooKeeperEnsemble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one is multiRead, which has a substitute."""
+    sent: set[int] = set()
+    submit = Connection._submit
+
+    def note(self: Connection, request: Any, *rest: Any) -> None:
+        sent.add(request.type)
+        submit(self, request, *rest)
+
+    monkeypatch.setattr(Connection, "_submit", note)
+    store = await ensemble.open()
+    await store.create("/a/b", make_parents=True)
+    await store.multi([CreateOp("/a/c"), SetOp("/a", b"x"), CheckOp("/a", 1), DeleteOp("/a/c")])
+    await store.set("/a", b"y")
+    await store.get("/a")
+    await store.get_many(["/a", "/a/b"])
+    await store.watch_data("/a", lambda _: None)
+    await store.watch_children("/a", lambda _: None)
+    await store.delete("/a/b")
+    await store.close()
+    assert sent - {MultiRead.type} <= set(REQUESTS_OF_3_4)
 
 
 async def test_reading_many_at_once_is_reading_each(ensemble: ZooKeeperEnsemble) -> None:
