@@ -14,9 +14,10 @@ never waits for them. This class adds to kazoo:
 import asyncio
 import logging
 import ssl
+import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -46,7 +47,9 @@ MAX_IN_FLIGHT = 128
 a blocking socket pair with room for about 270: more could block the event loop."""
 READ_RESPONSES_SECONDS = 0.05
 """After a deadline, for the responses that kazoo's threads have read already."""
-CLOSE_TIMEOUT_SECONDS = 10.0
+CLOSE_TIMEOUT_SECONDS = 3.0
+"""For the server's response to the end of the session, and for kazoo's threads to end."""
+STOP_TIMEOUT_SECONDS = 10.0
 """For the thread of a client that was stopped already; the same as kazoo's own timeout."""
 RESTART_DELAY_SECONDS = 1.0
 """Before a failed client is replaced, so that repeated failures are no busy loop."""
@@ -216,12 +219,14 @@ class ZooKeeperSession:
                 waiter.set_exception(ConnectionLost("", "The store is closed."))
         self._waiting_for_connection.clear()
         if client is not None:
-            assert self._loop is not None
-            # Closes the session and joins kazoo's threads: seconds if the server is down.
-            with ThreadPoolExecutor(1, thread_name_prefix="zookeeper-close") as worker:
-                await self._loop.run_in_executor(worker, _stop, client)
-        for ending in self._ending:
-            await ending
+            self._end(client)
+        if not self._ending:
+            return
+        # A thread may be in a call that nothing interrupts, such as a connection to a host that
+        # drops SYNs, and a server that hangs does not respond to the end of the session.
+        _, left = await asyncio.wait(self._ending, timeout=CLOSE_TIMEOUT_SECONDS)
+        if left:
+            logger.warning("Leaving the ZooKeeper session to its timeout: no server responds")
 
     def kazoo(self) -> "Client":
         """The client of now; one that has stopped is replaced."""
@@ -273,12 +278,26 @@ class ZooKeeperSession:
         """kazoo's connection thread ends on a response that it cannot decode."""
         if self._closing or self._client is None or self._loop is None:
             return
-        # Its threads are joined in a worker thread; only `close` waits for that.
-        self._ending = [each for each in self._ending if not each.done()]
-        self._ending.append(self._loop.run_in_executor(None, _stop, self._client))
+        self._end(self._client)
         client = self._client = self._make_client()
         client.add_listener(lambda state: self._state_changed(state, client))
         client.start_async()
+
+    def _end(self, client: "Client") -> None:
+        """Close the session of the client and join its threads, in a thread that the process does
+        not wait for at its end. Only `close` waits for that, for a while."""
+        loop = self._loop
+        assert loop is not None
+        ended: asyncio.Future[None] = loop.create_future()
+        self._ending = [each for each in self._ending if not each.done()]
+        self._ending.append(ended)
+
+        def run() -> None:
+            _stop(client)
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(_settle, ended)
+
+        threading.Thread(target=run, name="zookeeper-close", daemon=True).start()
 
     def _notify_waiters(self) -> None:
         for waiter in self._waiting_for_connection:
@@ -493,6 +512,11 @@ class ZooKeeperSession:
             self.submit(start, done)
 
 
+def _settle(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
+
+
 def _settler(future: "asyncio.Future[AsyncResult]") -> Callable[[AsyncResult], None]:
     def settle(result: AsyncResult) -> None:
         if not future.done():
@@ -509,7 +533,7 @@ def _stop(client: "Client") -> None:
         logger.warning("Failed to close the ZooKeeper session: %s", error)
     # If it was stopped before, `stop` returns at once while its thread may still run; `close` fails
     # until that has ended.
-    deadline = monotonic() + CLOSE_TIMEOUT_SECONDS
+    deadline = monotonic() + STOP_TIMEOUT_SECONDS
     while True:
         try:
             client.close()

@@ -468,7 +468,7 @@ def test_a_client_is_closed_when_its_thread_has_ended(monkeypatch: pytest.Monkey
     client = StoppedElsewhere(refusals=3)
     zookeeper_session._stop(cast("KazooClient", client))
     assert client.is_closed
-    monkeypatch.setattr(zookeeper_session, "CLOSE_TIMEOUT_SECONDS", 0.0)
+    monkeypatch.setattr(zookeeper_session, "STOP_TIMEOUT_SECONDS", 0.0)
     zookeeper_session._stop(cast("KazooClient", StoppedElsewhere(refusals=3)))
 
 
