@@ -72,6 +72,7 @@ _EXPECTED = (
     "BrokerIdTaken",
     "AdvertisedAddressTaken",
     "StoreError",
+    "MalformedZnode",
     "LogDirectoryOffline",
     "CorruptFile",
 )

@@ -20,6 +20,8 @@ from ottla.controller.registration import (
     generate_broker_id,
     get_or_create_cluster_id,
 )
+from ottla.controller.tree.znode_json import MalformedZnode
+from ottla.controller.tree.znodes import encode_cluster_id
 
 if TYPE_CHECKING:
     from ottla.broker.config.broker_config import BrokerConfig
@@ -56,7 +58,14 @@ async def check_identity(config: BrokerConfig, store: ZnodeStore, log_manager: L
     meta = log_manager.read_meta_properties()
     directories = ", ".join(config.log_directories())
     if meta.cluster_id is not None:
-        cluster_id = await find_cluster_id(store) or "(none: the tree is empty)"
+        try:
+            cluster_id = await find_cluster_id(store) or "(none: the tree is empty)"
+        except MalformedZnode as error:
+            written = encode_cluster_id(meta.cluster_id).decode()
+            raise MalformedZnode(
+                f"{error}. Repair it: the data in {directories} belongs to the cluster "
+                f"{meta.cluster_id}, whose znode is {written}"
+            ) from None
         where = f"the znode tree at {config.zookeeper_connect or 'the data directory'}"
         check_cluster_id(cluster_id, meta.cluster_id, directories, where)
     broker_id = config.broker_id

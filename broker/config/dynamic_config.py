@@ -22,6 +22,7 @@ from ottla.controller.tree.entity_configs import (
     read_configs,
 )
 from ottla.controller.tree.store import StoreError
+from ottla.controller.tree.znode_json import MalformedZnode
 from ottla.protocol.listed import listed
 from ottla.protocol.steps import Turn
 from ottla.protocol.topics import INTERNAL_TOPICS
@@ -207,6 +208,13 @@ class DynamicConfig:
                         continue
                     try:
                         has_changed = self._take(entity, properties, reading)
+                    except (ConfigError, MalformedZnode, ValueError) as error:
+                        logger.error(
+                            "Ignoring the configuration of %s, which cannot be applied: %s",
+                            entity,
+                            error,
+                        )
+                        continue
                     except Exception:  # the others are taken
                         logger.exception("Failed to apply the configuration of %s", entity)
                         continue

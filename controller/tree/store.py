@@ -70,6 +70,10 @@ class NotPermitted(StoreError):
     """The ACL of the znode, or a failed authentication, denies the operation."""
 
 
+class TooLarge(StoreError):
+    """The znode would have more bytes than the server accepts."""
+
+
 class ConnectionLost(StoreError):
     """No response before the deadline; a write may or may not have been applied."""
 

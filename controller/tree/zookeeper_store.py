@@ -14,6 +14,7 @@ from typing import Any
 
 from ottla.controller.tree.store import (
     ANY_VERSION,
+    ConnectionLost,
     CreateOp,
     DeleteOp,
     NodeExists,
@@ -26,6 +27,7 @@ from ottla.controller.tree.store import (
     SetOp,
     Stat,
     StoreError,
+    TooLarge,
     WatchCallback,
     WatchHandle,
     ancestors_of,
@@ -37,6 +39,9 @@ logger = logging.getLogger("ottla.zookeeper")
 
 PATHS_PER_READ = 100
 """The znodes in one multiRead; few enough for a short response time."""
+USUAL_MAX_BYTES = 1_000_000
+"""A little less than jute.maxbuffer of a server that has no other limit, for the paths beside the
+data."""
 SECRET_PATHS = ("/config/users", "/config/brokers", "/delegation_token/tokens")
 PUBLIC_PATH = "/consumers"
 
@@ -188,10 +193,24 @@ class ZooKeeperStore:
 
     # Writes
 
+    async def _write(self, path: str, size: int, start: Callable[[], AsyncResult]) -> Any:
+        """`size` is that of the data. A server closes the connection over a request that is too
+        long: the caller would send it again and again."""
+        try:
+            return await self.session.request(path, start)
+        except ConnectionLost:
+            if size < USUAL_MAX_BYTES:
+                raise
+            raise TooLarge(
+                path,
+                f"ZooKeeper did not take {size} bytes for {path}: its servers accept about 1 MB "
+                f"in a request, unless their jute.maxbuffer is higher",
+            ) from None
+
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
         kazoo = self.session.kazoo
         return _stat(
-            await self.session.request(path, lambda: kazoo().set_async(path, data, version))
+            await self._write(path, len(data), lambda: kazoo().set_async(path, data, version))
         )
 
     async def create(
@@ -241,8 +260,9 @@ class ZooKeeperStore:
     async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
         if not ops:
             return []
+        size = sum(len(op.data) for op in ops if isinstance(op, (CreateOp, SetOp)))
         response = _multi_response(
-            ops, await self.session.request(ops[0].path, lambda: self._commit(ops))
+            ops, await self._write(ops[0].path, size, lambda: self._commit(ops))
         )
         if isinstance(response, StoreError):
             raise response

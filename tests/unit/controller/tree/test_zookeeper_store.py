@@ -33,6 +33,7 @@ from ottla.controller.tree.store import (
     NoNode,
     NotPermitted,
     SetOp,
+    TooLarge,
     WatchEvent,
 )
 from ottla.controller.tree.zookeeper_connection import Connection
@@ -246,6 +247,21 @@ async def test_loss_that_is_reported_after_the_reconnection_does_not_cost_the_ne
     await store.close()
 
 
+async def test_data_that_the_server_does_not_take_is_no_lost_connection(
+    ensemble: ZooKeeperEnsemble,
+) -> None:
+    store = await ensemble.open()
+    await store.create("/a")
+    for write in (
+        store.set("/a", b"x" * 1_100_000),
+        store.multi([SetOp("/a", b"x" * 600_000), SetOp("/a", b"x" * 600_000)]),
+    ):
+        with pytest.raises(TooLarge, match=r"1[12]00000 bytes for /a.*jute\.maxbuffer"):
+            await write
+    await store.set("/a", b"x")
+    assert (await store.get("/a"))[0] == b"x"
+
+
 async def test_watches_tell_what_happened_during_an_outage(
     zookeeper: ZooKeeperProcess, proxy: TcpProxy
 ) -> None:
@@ -424,6 +440,28 @@ async def test_tls(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
                 with pytest.raises(ConnectionLost):
                     await refused.connect()
             gc.collect()
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+async def test_end_of_a_session_does_not_wait_for_a_server(
+    own_zookeeper: ZooKeeperProcess, monkeypatch: pytest.MonkeyPatch, hangs: bool
+) -> None:
+    """A stop would exceed the time after which it is killed."""
+    monkeypatch.setattr(zookeeper_session, "CLOSE_TIMEOUT_SECONDS", 0.2)
+    store = await opened(own_zookeeper.connect, session_timeout_ms=60_000)
+    if hangs:
+        own_zookeeper.pause()
+    else:
+        await asyncio.to_thread(own_zookeeper.stop)
+        await eventually_async(lambda: not store.session._connected)
+    try:
+        async with asyncio.timeout(20.0):  # less than two thirds of the session timeout
+            await store.close()
+    finally:
+        if hangs:
+            own_zookeeper.resume()
+        else:
+            await asyncio.to_thread(own_zookeeper.start)
 
 
 async def test_client_that_died_is_replaced(
