@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import NamedTuple
 
-from ottla.broker.cluster.container_network import HOST, ContainerNetwork
+from ottla.broker.cluster.container_network import HOST, AttachedNetworks, ContainerNetwork
 from ottla.broker.cluster.metadata_cache import BrokerMetadata, MetadataCache
 from ottla.broker.requests.request_channel import RequestContext
 
@@ -33,10 +33,10 @@ class Endpoints:
         broker_id: int,
         metadata: MetadataCache,
         wildcard_listeners: Set[str],
-        container: ContainerNetwork | None = None,
+        container: AttachedNetworks | ContainerNetwork | None = None,
     ) -> None:
         """`wildcard_listeners`: our listeners that have no advertised address of their own, which
-        change with the listeners. `container`: the network of the container in which this
+        change with the listeners. `container`: the networks of the container in which this
         process runs."""
         self._broker_id = broker_id
         self._metadata = metadata
