@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.broker.config.broker_config import BrokerConfig, ConfigError
 from ottla.broker.config.exit_codes import exit_code
 from ottla.broker.config.sources import IGNORE_VARIABLE
+from ottla.broker.observability.log_stream import reopen_without_waiting
 from ottla.broker.observability.logs import LineFormatter, configure_logging
 from ottla.broker.runtime.event_loop import new_event_loop
+from ottla.broker.runtime.signals import STOP_SIGNALS, stop_signals
 from ottla.broker.runtime.tasks import abandoned_threads
 
 if TYPE_CHECKING:
@@ -181,6 +183,20 @@ def _run(config: BrokerConfig, lines: LineFormatter, new_users: Sequence[NewUser
     return code
 
 
+def dump_stacks_on_quit() -> None:
+    """Write the stacks of all threads to standard error on SIGQUIT, as a JVM does, and go on.
+
+    In the signal handler, so that it shows a loop that hangs, too; it does not wait for a reader.
+    """
+    import faulthandler
+
+    try:
+        opened = reopen_without_waiting(sys.stderr.fileno())
+    except (OSError, ValueError):  # there is no standard error
+        return
+    faulthandler.register(signal.SIGQUIT, sys.stderr if opened is None else opened)
+
+
 async def _serve(config: BrokerConfig, lines: LineFormatter, new_users: Sequence[NewUser]) -> int:
     from ottla.broker.observability.banner import announce
     from ottla.broker.server.broker_server import (
@@ -200,8 +216,9 @@ async def _serve(config: BrokerConfig, lines: LineFormatter, new_users: Sequence
         if len(reason) == 1:
             server.cancel_start(this_task)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in stop_signals():
         loop.add_signal_handler(number, stop, number.name)
+    dump_stacks_on_quit()
     server = BrokerServer(
         config, lambda: stop("the failure of all log directories"), new_users=new_users
     )
@@ -227,7 +244,7 @@ async def _serve(config: BrokerConfig, lines: LineFormatter, new_users: Sequence
     await stopping.wait()
     logger.info("stopping because of %s", reason[0])
     await server.stop()
-    if reason[0] not in ("SIGTERM", "SIGINT"):
+    if reason[0] not in {number.name for number in STOP_SIGNALS}:
         return 1
     logger.info("stopped cleanly; the next start has nothing to recover")
     return 0
