@@ -35,13 +35,14 @@ OLDER_TREE = "zookeeper-older-copy"
 LEADER_EPOCHS = "leader-epochs-behind"
 HELD_LOG = "log-not-served"
 TOPIC_ZNODE = "topic-znode-unusable"
+ID_TAKEN = "broker-id-taken"
 
 #: Every fault, in the order in which they are reported.
 FAULTS = (
     *(OFFLINE, FULL, ZOOKEEPER, ZNODE_FILE, NO_CONTROLLER, EXPIRED, EXPIRING),
     *(NOT_YET_VALID, REJECTED_CERTIFICATE),
     *(DESCRIPTORS_USED_UP, DESCRIPTORS_LOW, LOOP_BLOCKED, REMOTE_STORAGE, SET_ASIDE),
-    *(OLDER_TREE, LEADER_EPOCHS, HELD_LOG, TOPIC_ZNODE),
+    *(OLDER_TREE, LEADER_EPOCHS, HELD_LOG, TOPIC_ZNODE, ID_TAKEN),
 )
 
 # Time enough to get a new certificate, in an organisation with a process for it.
@@ -264,6 +265,19 @@ def set_aside_faults(directories: Sequence[LogDirectory]) -> list[Fault]:
             )
         )
     return found
+
+
+def broker_id_fault(problem: str) -> Fault | None:
+    """`problem`: another broker is registered with the id of this one; empty otherwise."""
+    if not problem:
+        return None
+    return Fault(
+        ID_TAKEN,
+        "",
+        True,
+        f"{problem}: this one has left service",
+        "stop one of the two; this broker registers again when the other one is gone",
+    )
 
 
 def older_tree_fault(newer_zxid: int) -> Fault | None:

@@ -15,6 +15,7 @@ from ottla.broker.metrics.statistics import Traffic
 from ottla.broker.observability.broker_state import Observed
 from ottla.broker.observability.faults import (
     Fault,
+    broker_id_fault,
     held_log_faults,
     leader_epoch_fault,
     older_tree_fault,
@@ -53,6 +54,7 @@ def observe(parts: Broker) -> Observed:
 def _replica_faults(parts: Broker) -> list[Fault]:
     strays = parts.strays
     found = [
+        broker_id_fault(parts.registration.taken),
         older_tree_fault(strays.newer_zxid),
         leader_epoch_fault([str(key) for key in parts.replica_epochs.ahead]),
     ]
