@@ -550,7 +550,10 @@ class Broker:
         """A machine that was paused wakes up, and another one has taken its place: what it would
         acknowledge now would be lost with its logs."""
         for partition in self.replica_manager.led_partitions():
-            self.replica_control.step_down(partition, problem)
+            self.leader_and_isr.step_down(partition, problem)
+            # When the other one is gone, the controller may have elected this broker in the epoch
+            # that it has: there was no other leader meanwhile.
+            partition.leader_epoch -= 1
 
     def _has_log(self, topic: str, partition: int) -> bool:
         """With the settings of its topic: those of a log that is not served may be older."""
