@@ -16,6 +16,7 @@ from ottla.broker.observability.broker_state import Observed
 from ottla.broker.observability.faults import (
     Fault,
     broker_id_fault,
+    deletion_faults,
     held_log_faults,
     leader_epoch_fault,
     older_tree_fault,
@@ -63,6 +64,7 @@ def _replica_faults(parts: Broker) -> list[Fault]:
         *(fault for fault in found if fault is not None),
         *held_log_faults(held),
         *topic_znode_faults(parts.controller.topic_problems()),
+        *deletion_faults(parts.controller.waiting_deletions()),
     ]
 
 
