@@ -97,11 +97,6 @@ def split_connect(connect: str) -> tuple[str, str]:
     parts = [part for part in path.strip().split("/") if part] if slash else []
     if "." in parts or ".." in parts:
         raise ValueError(f"zookeeper.connect: the path /{path} has a part '.' or '..'.")
-    if "," in path:
-        raise ValueError(
-            f"zookeeper.connect: the path /{path} has a comma. It is written once, after the last "
-            f"host: HOST:PORT,HOST:PORT/PATH."
-        )
     return ",".join(hosts), "".join(f"/{part}" for part in parts)
 
 
@@ -135,6 +130,12 @@ class ZooKeeperSession:
         tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
         self.hosts, self.chroot = split_connect(connect)
+        if "," in self.chroot:
+            logger.warning(
+                "zookeeper.connect: the path %s has a comma; the path is written once, after the "
+                "last host",
+                self.chroot,
+            )
         self._session_timeout_ms = session_timeout_ms
         self._connection_timeout_ms = connection_timeout_ms or session_timeout_ms
         # After a session timeout without a connection the session has expired anyway.

@@ -112,10 +112,31 @@ async def opened(connect: str, **options: object) -> ZooKeeperStore:
         ("h1:1,h2:2/kafka", "h1:1,h2:2", "/kafka"),
         ("h:1/a/b/", "h:1", "/a/b"),
         ("h:1/", "h:1", ""),
+        (" h1:1 , h2:2 /a", "h1:1,h2:2", "/a"),
+        (",h1:1,,h2:2,", "h1:1,h2:2", ""),
+        ("h:1,/a", "h:1", "/a"),
+        ("h:1//a//b", "h:1", "/a/b"),
+        ("[::1]:1,h/a b/\u00fc ", "[::1]:1,h", "/a b/\u00fc"),
+        ("h:1/a,b", "h:1", "/a,b"),
     ],
 )
 def test_hosts_and_path(connect: str, hosts: str, path: str) -> None:
     assert split_connect(connect) == (hosts, path)
+
+
+@pytest.mark.parametrize(
+    ("connect", "named"),
+    [
+        *(("", "no host"), (" , ,/a", "no host"), ("/a", "no host")),
+        *(("h:1a", "'h:1a'"), ("h:99999", "'h:99999'"), ("h:0", "'h:0'"), ("h:-1", "'h:-1'")),
+        *(("h 1:2", "'h 1:2'"), (":2181", "':2181'"), ("[::1:2181", r"'\[::1:2181'")),
+        *(("h:1/a/../b", "a part"), ("h:1/.", "a part"), ("u@h:1", "'u@h:1'")),
+    ],
+)
+def test_what_names_no_server_is_refused_with_a_sentence(connect: str, named: str) -> None:
+    with pytest.raises(ValueError, match=named) as wrong:
+        split_connect(connect)
+    assert "zookeeper.connect" in str(wrong.value)
 
 
 async def test_path_is_made_and_kept_apart(zookeeper: ZooKeeperProcess) -> None:
