@@ -193,10 +193,14 @@ async def hand_over(config: BrokerConfig, channel: ControllerChannel) -> bool:
     away: stopping continues all the same, as in Kafka. The last broker does not wait for others
     that could take its partitions.
     """
+    left = 0
     for attempt in range(config.controlled_shutdown_max_retries):
-        if attempt and await channel.is_alone(config.controlled_shutdown_retry_backoff_ms):
+        if left and await channel.is_alone(config.controlled_shutdown_retry_backoff_ms):
             logger.info("Controlled shutdown: this is the last broker of the cluster")
             return False
+        if attempt and not left:
+            await asyncio.sleep(config.controlled_shutdown_retry_backoff_ms / 1000)
+        left = 0
         try:
             async with asyncio.timeout(config.controller_socket_timeout_ms / 1000):
                 left = await channel.controlled_shutdown()

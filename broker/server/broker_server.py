@@ -280,7 +280,7 @@ class BrokerServer:
     async def _hand_over(self, parts: Broker) -> None:
         if not await self._with_tree(parts, hand_over(self.config, parts.controller_channel)):
             logger.warning(
-                "Proceeding to shut down without controlled shutdown: ZooKeeper does not respond"
+                "Proceeding to shut down without controlled shutdown: ZooKeeper is not connected"
             )
 
     async def _with_tree(self, parts: Broker, work: Coroutine[Any, Any, object]) -> bool:

@@ -226,7 +226,9 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         except SessionExpiredError:
             raise
         except Exception as error:
-            self._failed(f"{where}: {sentence(error)}")
+            plain = (ConnectionDropped, self.handler.timeout_exception)
+            if not isinstance(error, plain) or isinstance(error.__context__, ssl.SSLError):
+                self.problem = f"{where}: {sentence(error)}"  # kazoo logs it
             if isinstance(error, (ConnectionDropped, self.handler.timeout_exception)):
                 raise
             raise ConnectionDropped(f"{where}: {sentence(error)}") from error
