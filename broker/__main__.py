@@ -77,9 +77,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     gc.disable()  # until the broker has started: there is no garbage, and looking takes time
     for warning in config.warnings:
         logger.warning("%s", warning)
-    from ottla.broker.server.process import allow_many_files, run_process
+    from ottla.broker.server.process import allow_many_files, dump_stacks_on_quit, run_process
 
     allow_many_files()
+    dump_stacks_on_quit()
     if worker_count(config) > 1:
         from ottla.broker.workers.supervisor import supervise
 

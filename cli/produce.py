@@ -14,7 +14,7 @@ from ottla.cli.app import family
 from ottla.cli.output import Failure, note, print_json, usage
 from ottla.cli.session import Session, check, connected, explain
 from ottla.cli.values import CODEC_NAMES, codec_id, parse_settings, typed_bytes
-from ottla.protocol.client.errors import ClientError, UnsupportedApiError
+from ottla.protocol.client.errors import UnsupportedApiError
 from ottla.protocol.client.operations import LeaderOf
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -37,8 +37,9 @@ READ_BYTES = 64 * 1024
 # The bound of a line; the default of max.message.bytes is 1 MiB.
 MAX_LINE_BYTES = 64 * 1024 * 1024
 
-# Before the retry of a batch whose response was lost.
-_PAUSE_SECONDS = 0.1
+# Kafka's delivery.timeout.ms is 120 s, its request.timeout.ms 30 s: a broker that fails is replaced
+# within that, by its restart or by an election.
+_REQUESTS_PER_DELIVERY = 4
 
 _ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
 
@@ -232,8 +233,9 @@ def _bytes_of(value: object) -> bytes | None:
 class Writer:
     """Writes records to one topic, each batch acknowledged before the next is sent.
 
-    With acks=all it is an idempotent producer: it retries a batch whose response was lost, and the
-    broker detects a duplicate by its sequence number.
+    It retries what Kafka's producer retries, for four times the request timeout. With acks=all it
+    is an idempotent producer: it retries a batch whose response was lost, too, and the broker
+    detects a duplicate by its sequence number.
     """
 
     def __init__(
@@ -313,23 +315,33 @@ class Writer:
         return True
 
     def _call(self, request: ProduceRequest, partition: TopicPartition) -> ProduceResponse:
-        deadline = time.monotonic() + self._session.timeout_ms / 1000
-        while True:
-            try:
-                return self._session.call(ProduceResponse, request, LeaderOf(partition))
-            except ClientError:
-                # The batch may have been written: only an idempotent producer can retry it.
-                if self._producer is None or time.monotonic() >= deadline:
-                    raise
-                time.sleep(_PAUSE_SECONDS)
+        """Send until it is acknowledged, as Kafka's producer within `delivery.timeout.ms`.
+
+        A batch whose response was lost may have been written: only an idempotent producer sends it
+        again.
+        """
+        response = self._session.client.call(
+            request,
+            LeaderOf(partition),
+            timeout_ms=_delivery_ms(self._session),
+            resend=self._producer is not None,
+        )
+        assert isinstance(response, ProduceResponse)
+        return response
+
+
+def _delivery_ms(session: Session) -> int:
+    return session.timeout_ms * _REQUESTS_PER_DELIVERY
 
 
 def _producer_id(session: Session) -> tuple[int, int] | None:
     """Producer id and epoch; None if the broker returns none."""
+    request = InitProducerIdRequest(None, 60_000)
     try:
-        response = session.call(InitProducerIdResponse, InitProducerIdRequest(None, 60_000))
+        response = session.client.call(request, timeout_ms=_delivery_ms(session))
     except UnsupportedApiError:
         return None
+    assert isinstance(response, InitProducerIdResponse)
     if response.error_code:
         note(f"Writing without idempotence: {explain(response.error_code)}")
         return None

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from ottla.cli.app import family
+from ottla.cli.cluster_checks import throttle_problems
 from ottla.cli.output import Cell, Failure, bytes_text, note, print_json, print_rows, say, usage
 from ottla.cli.reassignment_file import (
     Plan,
@@ -349,6 +350,7 @@ def verify(
     open_rows = [row for row in rows if row["state"] != "complete"]
     if not any(item in moving for item in plan) and not keep_throttle:
         end_throttle(session, plan, moving)
+        _name_throttles_left(session)
     if open_rows:
         raise Failure(f"{len(open_rows)} of {len(rows)} partition(s) are not as planned yet.")
 
@@ -361,6 +363,13 @@ def end_throttle(
         note("Throttles stay while other reassignments are in progress; verify removes them later.")
     else:
         remove_throttle(session, dict.fromkeys(item.topic for item in done), session.broker_ids())
+
+
+def _name_throttles_left(session: Session) -> None:
+    """Of topics that are in another plan, or of a plan that nobody has verified: they slow down
+    the replication of a broker that starts again, too."""
+    for problem in throttle_problems(session, session.client.metadata(None)):
+        note(f"{problem.finding}; {problem.fix}")
 
 
 def _watch(session: Session, plan: Plan) -> None:
@@ -410,10 +419,12 @@ def cancel(
     chosen = [item for item in (read_plan(plan_file) if plan_file else moving) if item in moving]
     if not chosen:
         note("No such reassignment is in progress.")
+        _name_throttles_left(session)
         return
     problems = alter(session, dict.fromkeys(chosen))
     cancelled = [item for item in chosen if item not in problems]
     end_throttle(session, chosen, moving.keys() - set(cancelled))
+    _name_throttles_left(session)
     if session.json:
         print_json({"cancelled": [str(item) for item in cancelled]})
     elif cancelled:

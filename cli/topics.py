@@ -153,7 +153,8 @@ def create(
         Controller(),
     )
     result = response.topics[0]
-    if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS and if_not_exists:
+    is_going = "marked for deletion" in (result.error_message or "")
+    if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS and if_not_exists and not is_going:
         note(f"Topic {name} already exists.")
         return
     check(result.error_code, f"topic {name}", result.error_message)
@@ -302,17 +303,22 @@ def delete(
         versions=Versions(6),
     )
     deleted = []
+    waiting = []
     problems = []
     for result in response.responses:
-        if result.error_code == ErrorCode.NONE:
+        if result.error_code == ErrorCode.NONE and result.error_message:
+            waiting.append(result)
+        elif result.error_code == ErrorCode.NONE:
             deleted.append(result.name)
         elif result.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not if_exists:
             problems.append(result)
     if session.json:
-        print_json({"deleted": deleted})
+        print_json({"deleted": deleted, "marked": [result.name for result in waiting]})
     else:
         for name in deleted:
             say(f"Topic {name} deleted.")
+        for result in waiting:
+            say(str(result.error_message))
     if problems:
         raise Failure(
             " ".join(

@@ -9,12 +9,12 @@ import argparse
 import asyncio
 import logging
 import os
-import signal
 import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ottla.broker.runtime.signals import stop_signals
 from ottla.controller.tree.store import StoreError
 from ottla.controller.zookeeper_server.server import DEFAULT_TICK_TIME_MS, ZooKeeperServer
 
@@ -130,7 +130,7 @@ async def _serve(options: argparse.Namespace) -> None:
     await server.start(options.host, options.port)
     loop = asyncio.get_running_loop()
     stopped: asyncio.Future[None] = loop.create_future()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in stop_signals():
         loop.add_signal_handler(number, _set, stopped)
     print(
         f"ZooKeeper for development on {options.host}:{server.port} (not highly available)",

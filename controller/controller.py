@@ -155,6 +155,12 @@ class Controller:
             found[topic] = problem, fix
         return found
 
+    def waiting_deletions(self) -> dict[str, str]:
+        """What the deletion of a topic waits for, by topic, of the active controller."""
+        deletion = self._lifecycle.deletion
+        topics = self.context.topics_to_delete.keys() & self.context.topics_ineligible_for_deletion
+        return {topic: deletion.waits_for(topic) for topic in sorted(topics)}
+
     @property
     def is_active(self) -> bool:
         return self._lifecycle.is_active
@@ -310,7 +316,8 @@ class Controller:
         self, topics: Iterable[str], *, timeout_ms: int = 30_000
     ) -> dict[str, ApiError]:
         """DeleteTopics. A row without an error means that no live broker serves the topic any more
-        and that its znodes are deleted, unless a replica is on a dead broker."""
+        and that its znodes are deleted, unless a replica is on a dead broker: then it has a
+        message, which Kafka does not send."""
         wanted = list(topics)
         deletions: dict[str, Delivery] = {}
 
@@ -340,6 +347,10 @@ class Controller:
             if not delivery.done:
                 if topic not in started or not all_responded:
                     rows[topic] = ApiError(ErrorCode.REQUEST_TIMED_OUT)
+                else:
+                    reason = self._lifecycle.deletion.waits_for(topic)
+                    text = f"Topic '{topic}' is marked for deletion, which waits for {reason}."
+                    rows[topic] = ApiError(ErrorCode.NONE, text)
                 others = self._deletions.get(topic, [])
                 if delivery in others:
                     others.remove(delivery)

@@ -6,6 +6,8 @@ fences the writes of the previous controller (see fenced_writes.py). Mirrors
 `registerControllerAndIncrementControllerEpoch` of Kafka's `KafkaZkClient`.
 """
 
+import logging
+from contextlib import suppress
 from typing import NamedTuple
 
 from ottla.controller.errors import ControllerMoved
@@ -21,6 +23,9 @@ from ottla.controller.tree.store import (
     Stat,
     ZnodeStore,
 )
+from ottla.controller.tree.znode_json import MalformedZnode
+
+logger = logging.getLogger("ottla.controller")
 
 NO_CONTROLLER = -1
 
@@ -32,11 +37,27 @@ class Elected(NamedTuple):
 
 async def current_controller(store: ZnodeStore) -> int:
     """The broker id in `/controller`; -1 when there is no controller."""
+    found = await _read(store)
+    return NO_CONTROLLER if found is None else found[0]
+
+
+async def _read(store: ZnodeStore) -> tuple[int, Stat] | None:
+    """The broker id in `/controller` and the Stat of the znode; None without a controller.
+
+    What no controller can have written is deleted: nobody else would, and until then the cluster
+    has none.
+    """
     try:
-        data, _ = await store.get(znodes.CONTROLLER)
+        data, stat = await store.get(znodes.CONTROLLER)
     except NoNode:
-        return NO_CONTROLLER
-    return znodes.decode_controller(data)
+        return None
+    try:
+        return znodes.decode_controller(data), stat
+    except MalformedZnode as error:
+        logger.error("Deleting a znode that no controller has written: %s", error)
+    with suppress(NoNode, BadVersion):  # another broker did
+        await store.delete(znodes.CONTROLLER, stat.version)
+    return None
 
 
 async def read_epoch(store: ZnodeStore) -> tuple[int, int]:
@@ -80,22 +101,19 @@ async def elect(store: ZnodeStore, broker_id: int, now_ms: int) -> Elected:
 
 async def _is_ours(store: ZnodeStore, broker_id: int) -> bool:
     """Whether `/controller` has our broker id and belongs to our session."""
-    try:
-        data, stat = await store.get(znodes.CONTROLLER)
-    except NoNode:
-        return False
-    return znodes.decode_controller(data) == broker_id and stat.ephemeral_owner == store.session_id
+    found = await _read(store)
+    return (
+        found is not None and found[0] == broker_id and found[1].ephemeral_owner == store.session_id
+    )
 
 
 async def remove_own(store: ZnodeStore, broker_id: int) -> None:
     """Delete a `/controller` with our broker id: it is from an earlier session of this broker,
     or from a resignation that could not be written."""
-    try:
-        data, stat = await store.get(znodes.CONTROLLER)
-        if znodes.decode_controller(data) == broker_id:
-            await store.delete(znodes.CONTROLLER, stat.version)
-    except (NoNode, BadVersion):
-        return
+    found = await _read(store)
+    if found is not None and found[0] == broker_id:
+        with suppress(NoNode, BadVersion):
+            await store.delete(znodes.CONTROLLER, found[1].version)
 
 
 async def resign(store: ZnodeStore, epoch_version: int) -> None:

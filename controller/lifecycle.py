@@ -67,6 +67,7 @@ from ottla.controller.state_machines.replicas import ReplicaStateMachine
 from ottla.controller.tree import znodes
 from ottla.controller.tree.entity_configs import read_configs
 from ottla.controller.tree.store import StoreError, ZnodeStore
+from ottla.controller.tree.znode_json import MalformedZnode
 from ottla.protocol.errors import ErrorCode, KafkaError, error_name
 from ottla.protocol.steps import over
 from ottla.protocol.topics import TopicPartition
@@ -244,6 +245,12 @@ class Lifecycle:
             self.batch.clear()
             name = event.name if isinstance(event, Call) else type(event).__name__
             self._on_store_failure(f"{name}: {type(error).__name__}: {error}")
+        except MalformedZnode as error:
+            self.batch.clear()
+            if self.is_active:
+                logger.error("Failed to process %s: %s", type(event).__name__, error)
+            else:  # until it is repaired
+                self._on_store_failure(str(error))
         except Exception:
             self.batch.clear()
             logger.exception("Error processing event %r", event)
@@ -522,6 +529,9 @@ class Lifecycle:
             await self.on_controller_failover(elected.epoch, elected.epoch_version)
         except (ControllerMoved, StoreError):
             raise
+        except MalformedZnode as error:
+            self._on_store_failure(str(error))
+            return
         except Exception:
             logger.exception("Error during controller failover, resigning")
             self._on_store_failure("the controller failover failed")

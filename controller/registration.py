@@ -141,14 +141,17 @@ class BrokerRegistration:
         inter_broker_protocol_version: str = "3.9",
         instance: str | None = None,
         on_registered: Callable[[int], None] = lambda _epoch: None,
+        on_taken: Callable[[str], None] = lambda _problem: None,
         check_replicas: Callable[[int], Awaitable[None]] | None = None,
     ) -> None:
         """`on_registered` and then `check_replicas` are called with the broker epoch after each
-        registration."""
+        registration; `on_taken` with the problem when another broker has the id."""
         self.store = store
         self.info = info
         self.broker_epoch = -1
         self.unclean_shutdown = False
+        #: Why this broker is not registered, as another one has its id; empty otherwise.
+        self.taken = ""
         #: Whether the znode has `info`, if there is one; not after an update that failed.
         self.is_written = True
         self._now_ms = now_ms
@@ -156,6 +159,7 @@ class BrokerRegistration:
         self._version = control_versions(inter_broker_protocol_version).broker_znode_version
         self._instance = instance
         self._on_registered = on_registered
+        self._on_taken = on_taken
         self._check_replicas = check_replicas
 
     def _payload(self) -> bytes:
@@ -192,6 +196,7 @@ class BrokerRegistration:
                 epoch = owned.czxid
                 break
         self.broker_epoch = epoch
+        self.taken = ""
         logger.info("Registered broker %d with broker epoch %d", self.info.broker_id, epoch)
         self._on_registered(epoch)
         if self._check_replicas is not None:
@@ -218,9 +223,11 @@ class BrokerRegistration:
         other = znodes.decode_broker(self.info.broker_id, data, stat.czxid)
         if not self._is_ours(other, znodes.decode_broker_instance(other.broker_id, data)):
             listeners = ", ".join(znodes.format_endpoint(each) for each in other.endpoints)
+            own = self.info.broker_id
+            self.taken = f"Broker id {own} is already registered by a broker at {listeners}"
+            self._on_taken(self.taken)
             raise BrokerIdTaken(
-                f"Broker id {self.info.broker_id} is already registered by a broker at "
-                f"{listeners}. Give this broker another broker.id, or stop the other one; if it "
+                f"{self.taken}. Give this broker another broker.id, or stop the other one; if it "
                 f"was this broker with other listeners, wait until its session has expired "
                 f"(zookeeper.session.timeout.ms) and start again."
             )

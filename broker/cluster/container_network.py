@@ -15,8 +15,9 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ logger = logging.getLogger("ottla.broker")
 # The host as its own clients name it, with the port published under the same number.
 HOST = "localhost"
 
+REREAD_SECONDS = 1.0
+"""The kernel's table of routes is read at most so often, when a client asks for addresses."""
+
 _MARKER_FILES = (".dockerenv", "run/.containerenv")
 _CGROUP_NAMES = ("docker", "containerd", "libpod")
 
@@ -36,12 +40,6 @@ class ContainerNetwork(NamedTuple):
 
     networks: tuple[ipaddress.IPv4Network, ...]
     gateways: frozenset[ipaddress.IPv4Address]
-
-    def has(self, address: str) -> bool:
-        """Whether one of our own addresses is in a known network; not so in one that the container
-        was connected to after its start."""
-        own = _ipv4(address)
-        return own is None or own.is_loopback or any(own in network for network in self.networks)
 
     def is_from_outside(self, client: str, local: str) -> bool:
         """Whether a connection from `client` to our address `local` came through a published port.
@@ -57,8 +55,36 @@ class ContainerNetwork(NamedTuple):
         return not any(peer in network for network in self.networks)
 
 
-def container_of(wildcard_listeners: Collection[str]) -> ContainerNetwork | None:
-    """The network of the container in which this process runs, if it matters to a listener.
+class AttachedNetworks:
+    """The networks of a container now: an engine connects one to a container that runs
+    (`docker network connect`), and disconnects it. Loop only."""
+
+    def __init__(
+        self,
+        first: ContainerNetwork,
+        read: Callable[[], ContainerNetwork | None],
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        """`read` returns the networks at the time of the call."""
+        self._now = first
+        self._read = read
+        self._clock = clock
+        self._read_at = clock()
+
+    def is_from_outside(self, client: str, local: str) -> bool:
+        """As of `ContainerNetwork`."""
+        now = self._clock()
+        if now - self._read_at >= REREAD_SECONDS:
+            self._read_at = now
+            found = self._read()
+            if found is not None:
+                # A gateway that is not the default one any more still has its published ports.
+                self._now = ContainerNetwork(found.networks, found.gateways | self._now.gateways)
+        return self._now.is_from_outside(client, local)
+
+
+def container_of(wildcard_listeners: Collection[str]) -> AttachedNetworks | None:
+    """The networks of the container in which this process runs, if they matter to a listener.
 
     Logs which clients of these listeners, which have no advertised address, receive `localhost`.
     """
@@ -72,7 +98,7 @@ def container_of(wildcard_listeners: Collection[str]) -> ContainerNetwork | None
             ", ".join(sorted(wildcard_listeners)),
             HOST,
         )
-    return container
+    return None if container is None else AttachedNetworks(container, find_container_network)
 
 
 def find_container_network(

@@ -139,6 +139,13 @@ class ControllerChannel:
             raise KafkaError(response.error_code)
         return len(response.remaining_partitions)
 
+    async def is_alone(self, timeout_ms: int) -> bool:
+        """Wait until no other broker is alive, up to `timeout_ms`; whether it is so."""
+        own = {self._broker_id}
+        return await self._metadata.wait_until(
+            lambda snapshot: snapshot.brokers.keys() == own, timeout_ms
+        )
+
     async def _send(self, request: Message) -> Message:
         controller_id = self._controller_id()
         return await self._inter_broker_client.request(controller_id, request)
@@ -183,11 +190,17 @@ async def hand_over(config: BrokerConfig, channel: ControllerChannel) -> bool:
     """Ask the controller up to `controlled.shutdown.max.retries` times; whether all moved.
 
     A partition whose other replicas are not in sync stays, and has no leader while this broker is
-    away: stopping continues all the same, as in Kafka.
+    away: stopping continues all the same, as in Kafka. The last broker does not wait for others
+    that could take its partitions.
     """
+    left = 0
     for attempt in range(config.controlled_shutdown_max_retries):
-        if attempt:
+        if left and await channel.is_alone(config.controlled_shutdown_retry_backoff_ms):
+            logger.info("Controlled shutdown: this is the last broker of the cluster")
+            return False
+        if attempt and not left:
             await asyncio.sleep(config.controlled_shutdown_retry_backoff_ms / 1000)
+        left = 0
         try:
             async with asyncio.timeout(config.controller_socket_timeout_ms / 1000):
                 left = await channel.controlled_shutdown()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import NamedTuple
 
-from ottla.broker.cluster.container_network import HOST, ContainerNetwork, find_container_network
+from ottla.broker.cluster.container_network import HOST, AttachedNetworks, ContainerNetwork
 from ottla.broker.cluster.metadata_cache import BrokerMetadata, MetadataCache
 from ottla.broker.requests.request_channel import RequestContext
 
@@ -33,12 +33,12 @@ class Endpoints:
         broker_id: int,
         metadata: MetadataCache,
         wildcard_listeners: Set[str],
-        container: ContainerNetwork | None = None,
+        container: AttachedNetworks | ContainerNetwork | None = None,
         *,
         is_worker: bool = False,
     ) -> None:
         """`wildcard_listeners`: our listeners that have no advertised address of their own, which
-        change with the listeners. `container`: the network of the container in which this
+        change with the listeners. `container`: the networks of the container in which this
         process runs. `is_worker`: whether other brokers run on this machine, which is so for those
         that are registered with its rack and its host name."""
         self._broker_id = broker_id
@@ -79,8 +79,6 @@ class Endpoints:
     def _host_of_wildcard(self, context: RequestContext) -> str:
         local = context.local_address[0]
         container = self.container
-        if container is not None and not container.has(local):
-            container = self.container = find_container_network() or container
         if container is not None and container.is_from_outside(context.client_host, local):
             return HOST
         return local

@@ -14,15 +14,20 @@ from ottla.broker.config.errors import ConfigError
 from ottla.controller.model import BrokerInfo
 from ottla.controller.model import Endpoint as RegisteredEndpoint
 from ottla.controller.registration import (
+    InconsistentClusterId,
     check_cluster_id,
     create_persistent_paths,
     find_cluster_id,
     generate_broker_id,
     get_or_create_cluster_id,
 )
+from ottla.controller.tree.znode_json import MalformedZnode
+from ottla.controller.tree.znodes import encode_cluster_id
+from ottla.storage.directories.log_directories import MetaProperties
+from ottla.storage.errors import CorruptFile
 
 if TYPE_CHECKING:
-    from ottla.broker.cluster.container_network import ContainerNetwork
+    from ottla.broker.cluster.container_network import AttachedNetworks, ContainerNetwork
     from ottla.broker.config.broker_config import BrokerConfig
     from ottla.controller.tree.store import ZnodeStore
     from ottla.storage.directories.log_manager import LogManager
@@ -54,10 +59,32 @@ async def check_identity(config: BrokerConfig, store: ZnodeStore, log_manager: L
 
     Raises InconsistentClusterId or ConfigError when data, settings and tree do not fit: also for
     a tree without a cluster, which is that of another one than the data."""
-    meta = log_manager.read_meta_properties()
     directories = ", ".join(config.log_directories())
+    try:
+        meta = log_manager.read_meta_properties()
+    except CorruptFile as error:
+        raise StartError(f"{error}. {await _how_to_write_meta(store)}") from None
+    if meta == MetaProperties(None, None) and config.broker_id < 0 and log_manager.has_logs():
+        # A new id would set all of them aside: the tree assigns them to another broker.
+        raise StartError(
+            f"There are logs in {directories} and no meta.properties, so that the id of this "
+            f"broker is not known. {await _how_to_write_meta(store)}"
+        )
     if meta.cluster_id is not None:
-        cluster_id = await find_cluster_id(store) or "(none: the tree is empty)"
+        try:
+            cluster_id = await find_cluster_id(store) or "(none: the tree is empty)"
+        except MalformedZnode as error:
+            written = encode_cluster_id(meta.cluster_id).decode()
+            raise MalformedZnode(
+                f"{error}. Repair it: the data in {directories} belongs to the cluster "
+                f"{meta.cluster_id}, whose znode is {written}"
+            ) from None
+        if config.embedded and cluster_id.startswith("("):
+            raise InconsistentClusterId(
+                f"The data in {directories} belongs to the cluster {meta.cluster_id}, and its "
+                f"znode tree ({EMBEDDED_STORE_FILE}) is empty: restore that file from a backup, or "
+                f"move the data away to begin a new cluster."
+            )
         where = f"the znode tree at {config.zookeeper_connect or 'the data directory'}"
         check_cluster_id(cluster_id, meta.cluster_id, directories, where)
     broker_id = config.broker_id
@@ -70,6 +97,18 @@ async def check_identity(config: BrokerConfig, store: ZnodeStore, log_manager: L
             f"{meta.broker_id}. Give the id of the data, or another log.dirs."
         )
     return broker_id
+
+
+async def _how_to_write_meta(store: ZnodeStore) -> str:
+    try:
+        cluster_id = await find_cluster_id(store)
+    except MalformedZnode:
+        cluster_id = None
+    return (
+        f"Copy meta.properties from another directory of log.dirs, or write its three lines: "
+        f"version=0, broker.id= with the id of this broker, cluster.id="
+        f"{cluster_id or 'with the id in /cluster/id'}."
+    )
 
 
 def broker_info(config: BrokerConfig, broker_id: int, ports: dict[str, int]) -> BrokerInfo:
@@ -92,7 +131,9 @@ def machine_name() -> str:
     return socket.getfqdn()
 
 
-def registers_machine_name(config: BrokerConfig, container: ContainerNetwork | None) -> bool:
+def registers_machine_name(
+    config: BrokerConfig, container: AttachedNetworks | ContainerNetwork | None
+) -> bool:
     """Whether clients get the name of the machine for a listener without a host (`NAME://:port`).
 
     So it is in Kafka, and every broker of a cluster must say the same about the others: a broker
@@ -102,7 +143,7 @@ def registers_machine_name(config: BrokerConfig, container: ContainerNetwork | N
 
 
 def wildcard_listeners(
-    config: BrokerConfig, container: ContainerNetwork | None = None
+    config: BrokerConfig, container: AttachedNetworks | ContainerNetwork | None = None
 ) -> frozenset[str]:
     """The listeners that advertise the address that the client connected to.
 

@@ -1,8 +1,9 @@
 """Producer ids: unique in the cluster, handed out from blocks that this broker owns.
 
 A block is taken from the cluster once (a write to `/latest_producer_id_block`) and then used up
-here without a request. The next one is fetched before the last id is gone. Ids of a block
-that is lost in a crash are never used again.
+here without a request. The first one is fetched when the broker starts, the next one before the
+last id is gone, so that producers can start while ZooKeeper is away. Ids of a block that is lost in
+a crash are never used again.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ logger = logging.getLogger("ottla.transactions")
 
 PREFETCH_PERCENT = 90  # as Kafka: fetch the next block when this much of the present one is used
 ALLOCATION_DEADLINE_SECONDS = 10.0
+RETRY_SECONDS = 1.0  # from a failure to the next attempt, while no id is left
 MAX_WAITING = 10_000  # one per connection at most; beyond that clients get a retriable error
 
 IdReply = Callable[[int, int], None]
@@ -46,6 +48,19 @@ class ProducerIdManager:
         self._following: ProducerIdBlock | None = None
         self._waiting: deque[IdReply] = deque()
         self._is_allocating = False
+        self._retry: asyncio.TimerHandle | None = None
+        self._stopped = False
+
+    def startup(self) -> None:
+        """Fetch a block for producers to come, as soon as there is a controller."""
+        if self._following is None:
+            self._fetch()
+
+    def shutdown(self) -> None:
+        """Fetch nothing any more."""
+        self._stopped = True
+        if self._retry is not None:
+            self._retry.cancel()
 
     def take(self, reply: IdReply) -> None:
         """Call back with a new id: at once, or when the next block was allocated.
@@ -81,11 +96,14 @@ class ProducerIdManager:
         try:
             block = await asyncio.wait_for(self._allocate(), ALLOCATION_DEADLINE_SECONDS)
         except Exception as problem:
-            logger.warning(
+            if not self._stopped:
+                self._retry = asyncio.get_running_loop().call_later(RETRY_SECONDS, self.startup)
+            logger.log(
+                logging.WARNING if self._waiting else logging.DEBUG,
                 "Failed to allocate a block of producer ids, %d producers get "
                 "COORDINATOR_LOAD_IN_PROGRESS and retry: %s",
                 len(self._waiting),
-                problem or "timed out",
+                str(problem) or type(problem).__name__,
             )
             waiting, self._waiting = self._waiting, deque()
             for reply in waiting:

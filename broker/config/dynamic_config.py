@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
+from ottla.broker.config.definitions import parse_value, topic_settings
 from ottla.broker.config.dynamic_rules import is_read_at_start, is_secret
 from ottla.broker.config.errors import ConfigError
 from ottla.controller.tree import znodes
@@ -22,6 +23,7 @@ from ottla.controller.tree.entity_configs import (
     read_configs,
 )
 from ottla.controller.tree.store import StoreError
+from ottla.controller.tree.znode_json import MalformedZnode
 from ottla.protocol.listed import listed
 from ottla.protocol.steps import Turn
 from ottla.protocol.topics import INTERNAL_TOPICS
@@ -133,9 +135,16 @@ class DynamicConfig:
                 if is_internal:
                     # Coordinators write in the current format: these logs keep leader epochs.
                     properties["message.format.version"] = "3.0"
-                found = self._make_log_config(properties)
+                found = self._made(topic, properties)
             self._log_configs[topic] = found
         return found
+
+    def _made(self, topic: str, properties: dict[str, str]) -> LogConfig:
+        try:
+            return self._make_log_config(properties)
+        except ValueError as error:
+            logger.error("The settings of topic %s contradict each other: %s", topic, error)
+            return self._make_log_config(self._config.topic_defaults())
 
     async def read(self, entity: str) -> Properties:
         """What an entity's node holds now; empty when there is none."""
@@ -211,6 +220,13 @@ class DynamicConfig:
                         continue
                     try:
                         has_changed = self._take(entity, properties, reading)
+                    except (ConfigError, MalformedZnode, ValueError) as error:
+                        logger.error(
+                            "Ignoring the configuration of %s, which cannot be applied: %s",
+                            entity,
+                            error,
+                        )
+                        continue
                     except Exception:  # the others are taken
                         logger.exception("Failed to apply the configuration of %s", entity)
                         continue
@@ -293,6 +309,7 @@ class DynamicConfig:
         self.listener.client_metrics_changed(name, properties)
 
     def _take_topic(self, name: str, properties: Properties) -> bool:
+        properties = _without_wrong_values(name, properties)
         if self._topics.get(name, {}) == properties:
             return False
         if properties:
@@ -319,6 +336,26 @@ class DynamicConfig:
         self._log_configs.clear()
         logger.info("Updated broker settings: %s", listed(changed))
         self.listener.broker_changed(changed)
+
+
+def _without_wrong_values(topic: str, properties: Properties) -> Properties:
+    """The values that another tool wrote and that no broker accepts are left out: the defaults
+    apply, and neither a start nor the log waits for their repair."""
+    kept = {}
+    known = topic_settings()
+    for name, text in properties.items():
+        try:
+            if name in known:
+                parse_value(known[name], text)
+            kept[name] = text
+        except (ConfigError, ValueError) as error:
+            logger.error(
+                "Ignoring a setting of topic %s, correct or delete it with `ottla configs`: %s",
+                topic,
+                error,
+                extra={"topic": topic},
+            )
+    return kept
 
 
 def _listener_names(config: BrokerConfig) -> list[str]:

@@ -37,13 +37,15 @@ OLDER_TREE = "zookeeper-older-copy"
 LEADER_EPOCHS = "leader-epochs-behind"
 HELD_LOG = "log-not-served"
 TOPIC_ZNODE = "topic-znode-unusable"
+ID_TAKEN = "broker-id-taken"
+DELETION_WAITS = "topic-deletion-waits"
 
 #: Every fault, in the order in which they are reported.
 FAULTS = (
     *(OFFLINE, FULL, ZOOKEEPER, ZNODE_FILE, NO_CONTROLLER, EXPIRED, EXPIRING),
     *(NOT_YET_VALID, REJECTED_CERTIFICATE, UNUSABLE_CERTIFICATE, INCOMPLETE_CERTIFICATE),
     *(DESCRIPTORS_USED_UP, DESCRIPTORS_LOW, LOOP_BLOCKED, REMOTE_STORAGE, SET_ASIDE),
-    *(OLDER_TREE, LEADER_EPOCHS, HELD_LOG, TOPIC_ZNODE),
+    *(OLDER_TREE, LEADER_EPOCHS, HELD_LOG, TOPIC_ZNODE, ID_TAKEN, DELETION_WAITS),
 )
 
 # Time enough to get a new certificate, in an organisation with a process for it.
@@ -281,6 +283,33 @@ def set_aside_faults(directories: Sequence[LogDirectory]) -> list[Fault]:
             )
         )
     return found
+
+
+def deletion_faults(topics: Mapping[str, str]) -> list[Fault]:
+    """What the deletion of topics waits for, by topic."""
+    return [
+        Fault(
+            DELETION_WAITS,
+            topic,
+            False,
+            f"topic {topic} is marked for deletion, which waits for {reason}",
+            "start it; if it is lost for good, start one with its broker.id and empty log.dirs",
+        )
+        for topic, reason in list(topics.items())[:_LISTED_MAX]
+    ]
+
+
+def broker_id_fault(problem: str) -> Fault | None:
+    """`problem`: another broker is registered with the id of this one; empty otherwise."""
+    if not problem:
+        return None
+    return Fault(
+        ID_TAKEN,
+        "",
+        True,
+        f"{problem}: this one has left service",
+        "stop one of the two; this broker registers again when the other one is gone",
+    )
 
 
 def older_tree_fault(newer_zxid: int) -> Fault | None:

@@ -24,6 +24,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.config.errors import ConfigError
+from ottla.broker.observability.log_stream import log_stream
 from ottla.broker.runtime.printable import printable, printable_json, printable_lines
 from ottla.broker.security.audit.security_log import AUDIT_LOGGER, LOGGERS
 
@@ -186,7 +187,7 @@ def configure_logging(config: BrokerConfig) -> LineFormatter:
 
     Raises ConfigError if the file of the security log cannot be opened.
     """
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(log_stream(sys.stderr))
     formatter = LineFormatter(as_json=config.ottla_log_format != TEXT)
     handler.setFormatter(formatter)
     root = logging.getLogger()

@@ -16,8 +16,14 @@ import logging
 from typing import TYPE_CHECKING, Any, cast
 
 from ottla.broker.runtime.log_limiter import LogLimiter
-from ottla.controller.tree.store import ConnectionLost, InvalidPath, SessionExpired
-from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from ottla.controller.tree.store import (
+    ConnectionLost,
+    InvalidPath,
+    SessionExpired,
+    StoreError,
+    TooLarge,
+)
+from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError, error_name
 from ottla.protocol.message import Message
 from ottla.protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,
@@ -108,6 +114,8 @@ _CODES: dict[type[BaseException], int] = {
     SessionExpired: ErrorCode.REQUEST_TIMED_OUT,
     # As of Kafka; a client may call a group or a user so.
     InvalidPath: ErrorCode.UNKNOWN_SERVER_ERROR,
+    TooLarge: ErrorCode.INVALID_REQUEST,
+    StoreError: ErrorCode.UNKNOWN_SERVER_ERROR,
     ProtocolError: ErrorCode.INVALID_REQUEST,
     OSError: ErrorCode.KAFKA_STORAGE_ERROR,
     TimeoutError: ErrorCode.REQUEST_TIMED_OUT,
@@ -123,8 +131,10 @@ def error_code(error: BaseException) -> int:
     for cls in type(error).__mro__:
         code = _CODES.get(cls)
         if code is not None:
-            if cls in (ConnectionLost, SessionExpired) and _unwritten.allows(str(error)):
-                logger.warning("A request failed, the client gets REQUEST_TIMED_OUT: %s", error)
+            is_of_tree = isinstance(error, StoreError) and cls is not InvalidPath
+            if is_of_tree and _unwritten.allows(str(error)):
+                name = error_name(code)
+                logger.warning("A request failed, the client gets %s: %s", name, error)
             return code
     logger.error(
         "Unexpected %s, the client gets UNKNOWN_SERVER_ERROR: %s",

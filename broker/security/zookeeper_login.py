@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.config.errors import ConfigError
-from ottla.broker.security.zookeeper_tls import tls_handler
 from ottla.controller.tree.zookeeper_store import ZooKeeperStore
 
 if TYPE_CHECKING:
@@ -45,13 +43,25 @@ def zookeeper_store(config: BrokerConfig) -> ZooKeeperStore:
             "ottla.zookeeper.digest=user:password, or name a JAAS file with a Client section in "
             "KAFKA_OPTS (-Djava.security.auth.login.config=FILE)."
         )
+    try:
+        return _store(config, make_context, sasl, digest)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _store(
+    config: BrokerConfig,
+    make_context: Callable[[], ssl.SSLContext] | None,
+    sasl: dict[str, Any] | None,
+    digest: str | None,
+) -> ZooKeeperStore:
     return ZooKeeperStore(
         config.zookeeper_connect or "",
         session_timeout_ms=config.zookeeper_session_timeout_ms,
         connection_timeout_ms=config.zookeeper_timeout_ms(),
         credentials=[("digest", digest)] if digest else [],
         sasl=sasl,
-        tls=None if make_context is None else partial(tls_handler, make_context),
+        tls=make_context,
         set_acl=config.zookeeper_set_acl,
     )
 

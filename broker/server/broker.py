@@ -360,6 +360,7 @@ class Broker:
             self.clock.now_ms,
             inter_broker_protocol_version=config.inter_broker_protocol_version,
             on_registered=self._registered,
+            on_taken=self._id_taken,
             check_replicas=self.strays.run,
         )
         channels = QueuedBrokerChannels(
@@ -559,6 +560,15 @@ class Broker:
             self.replica_manager.forget_broker_epochs()
         self.metadata.forget_deleted()
         self.broker_epoch.registered(broker_epoch)
+
+    def _id_taken(self, problem: str) -> None:
+        """A machine that was paused wakes up, and another one has taken its place: what it would
+        acknowledge now would be lost with its logs."""
+        for partition in self.replica_manager.led_partitions():
+            self.leader_and_isr.step_down(partition, problem)
+            # When the other one is gone, the controller may have elected this broker in the epoch
+            # that it has: there was no other leader meanwhile.
+            partition.leader_epoch -= 1
 
     def _has_log(self, topic: str, partition: int) -> bool:
         """With the settings of its topic: those of a log that is not served may be older."""

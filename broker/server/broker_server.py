@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.cluster.controller_channel import hand_over
 from ottla.broker.cluster.identity import check_identity, establish
 from ottla.broker.config.dynamic_config import load_broker_settings
 from ottla.broker.observability.broker_state import BrokerState, Phase, StateLog
 from ottla.broker.observability.monitoring import event_log, open_http
-from ottla.broker.runtime.tasks import run_in_threads
+from ottla.broker.runtime.tasks import run_in_threads, spawn, stop
 from ottla.broker.server.broker import Broker
 from ottla.broker.server.http_assembly import observe, serve_parts
 from ottla.broker.server.settings import log_config_factory
@@ -48,8 +48,10 @@ _DRAIN_MS = 1_000
 _UNREGISTER_MS = 1_000
 # How long it waits for the controller to resign.
 _CONTROLLER_STOP_MS = 10_000
-# How long each step of a stop waits that needs ZooKeeper while it is not connected.
+# How long each step of a stop waits that needs ZooKeeper while it does not respond.
 _WITHOUT_ZOOKEEPER_MS = 2_000
+# How often a step that waits for something else looks whether ZooKeeper responds.
+_LOOK_SECONDS = 0.5
 # How long the start waits for the first UpdateMetadata; without one it continues all the same.
 _FIRST_METADATA_MS = 5_000
 
@@ -187,6 +189,7 @@ class BrokerServer:
         metadata = parts.metadata
         await metadata.wait_until(lambda _: metadata.is_loaded(), _FIRST_METADATA_MS)
         metadata.expects_topics = False  # all there are may be in deletion, or malformed
+        parts.coordinators.producer_ids.startup()
         parts.scheduler.start()
         if parts.remote_logs is not None:
             parts.remote_logs.startup()
@@ -246,9 +249,8 @@ class BrokerServer:
             await parts.scheduler.stop()
             parts.fetchers.close()
             parts.mover.stop()
-            await parts.controller.stop(
-                _CONTROLLER_STOP_MS if self._has_tree else _WITHOUT_ZOOKEEPER_MS
-            )
+            limit_ms = _CONTROLLER_STOP_MS if self._has_tree else _WITHOUT_ZOOKEEPER_MS
+            await self._with_tree(parts, parts.controller.stop(limit_ms))
             if not crash:
                 await self._unregister(parts)
             parts.dynamic_config.stop()
@@ -285,16 +287,25 @@ class BrokerServer:
         return self._state is not None and self._state.can_change_tree
 
     async def _hand_over(self, parts: Broker) -> None:
-        """Without ZooKeeper a controller of this process cannot respond, and another one may not:
-        the retries would take longer than what stops the broker waits before it kills it."""
-        limit_seconds = None if self._has_tree else _WITHOUT_ZOOKEEPER_MS / 1000
-        try:
-            async with asyncio.timeout(limit_seconds):
-                await hand_over(self.config, parts.controller_channel)
-        except TimeoutError:
+        if not await self._with_tree(parts, hand_over(self.config, parts.controller_channel)):
             logger.warning(
                 "Proceeding to shut down without controlled shutdown: ZooKeeper is not connected"
             )
+
+    async def _with_tree(self, parts: Broker, work: Coroutine[Any, Any, object]) -> bool:
+        """Wait for `work` as long as ZooKeeper responds; whether it is complete.
+
+        A machine or a container engine that goes down stops ZooKeeper at the same time. Then a
+        controller of this process cannot respond, and another one may not: the retries would take
+        longer than what stops the broker waits before it kills it.
+        """
+        task = spawn(work, name="stop-with-tree")
+        gone = spawn(_until_tree_is_gone(parts.store), name="stop-watches-tree")
+        try:
+            await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+            return task.done()
+        finally:
+            await stop(task, gone)
 
     async def _unregister(self, parts: Broker) -> None:
         """Before the logs are closed, which may take seconds: leaders wait with acks=all for a
@@ -326,6 +337,17 @@ class BrokerServer:
         store, self._store = self._store, None
         if store is not None:
             await store.close()
+
+
+async def _until_tree_is_gone(store: ZnodeStore) -> None:
+    """Return when the tree does not respond."""
+    while True:
+        try:
+            async with asyncio.timeout(_WITHOUT_ZOOKEEPER_MS / 1000):
+                await store.exists(znodes.CONTROLLER)
+        except (StoreError, TimeoutError):
+            return
+        await asyncio.sleep(_LOOK_SECONDS)
 
 
 async def _decide_topics(parts: Broker) -> None:

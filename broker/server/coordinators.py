@@ -109,13 +109,14 @@ class Coordinators:
             ),
             clock.now_ms,
         )
+        self.producer_ids = ProducerIdManager(channel.allocate_producer_ids)
         self.transactions = TransactionCoordinator(
             transaction_settings(config),
             ReplicatedCoordinatorLog(replica_manager, TRANSACTION_STATE_TOPIC, timeout_ms),
             timer,
             clock,
             defer,
-            ProducerIdManager(channel.allocate_producer_ids),
+            self.producer_ids,
             BrokerMarkerTransport(
                 broker_id,
                 metadata,
@@ -147,6 +148,7 @@ class Coordinators:
     def shutdown(self) -> None:
         """Completes waiting requests and stops the timers."""
         self.groups.shutdown()
+        self.producer_ids.shutdown()
         self.transactions.shutdown()
         if self.share is not None:
             self.share.shutdown()

@@ -15,6 +15,8 @@ from ottla.broker.metrics.statistics import Traffic
 from ottla.broker.observability.broker_state import Observed
 from ottla.broker.observability.faults import (
     Fault,
+    broker_id_fault,
+    deletion_faults,
     held_log_faults,
     leader_epoch_fault,
     older_tree_fault,
@@ -53,6 +55,7 @@ def observe(parts: Broker) -> Observed:
 def _replica_faults(parts: Broker) -> list[Fault]:
     strays = parts.strays
     found = [
+        broker_id_fault(parts.registration.taken),
         older_tree_fault(strays.newer_zxid),
         leader_epoch_fault([str(key) for key in parts.replica_epochs.ahead]),
     ]
@@ -61,6 +64,7 @@ def _replica_faults(parts: Broker) -> list[Fault]:
         *(fault for fault in found if fault is not None),
         *held_log_faults(held),
         *topic_znode_faults(parts.controller.topic_problems()),
+        *deletion_faults(parts.controller.waiting_deletions()),
     ]
 
 

@@ -13,7 +13,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.config.exit_codes import exit_code
+from ottla.broker.observability.log_stream import reopen_without_waiting
 from ottla.broker.runtime.event_loop import new_event_loop
+from ottla.broker.runtime.signals import STOP_SIGNALS, stop_signals
 from ottla.broker.runtime.tasks import abandoned_threads
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ _EXPECTED = (
     "BrokerIdTaken",
     "AdvertisedAddressTaken",
     "StoreError",
+    "MalformedZnode",
     "LogDirectoryOffline",
     "CorruptFile",
 )
@@ -50,10 +53,9 @@ _EXPECTED = (
 # What a start put off is done this long after it, when the first clients have had their responses.
 _CALM_SECONDS = 2.0
 
-_SIGNALS = ("SIGTERM", "SIGINT")
 SUPERVISOR = "its supervisor"
 """The reason of a stop that the supervisor of a worker requests."""
-_CLEAN_REASONS = (*_SIGNALS, SUPERVISOR)
+_CLEAN_REASONS = (*(number.name for number in STOP_SIGNALS), SUPERVISOR)
 
 
 def is_expected(error: Exception) -> bool:
@@ -76,6 +78,21 @@ def allow_many_files() -> None:
             soft,
             error,
         )
+
+
+def dump_stacks_on_quit() -> None:
+    """Write the stacks of all threads to standard error on SIGQUIT, as a JVM does, and go on.
+
+    In the signal handler, so that it shows a loop that hangs, too; it does not wait for a reader.
+    Processes that are forked later do the same.
+    """
+    import faulthandler
+
+    try:
+        opened = reopen_without_waiting(sys.stderr.fileno())
+    except (OSError, ValueError):  # there is no standard error
+        return
+    faulthandler.register(signal.SIGQUIT, sys.stderr if opened is None else opened)
 
 
 def run_process(main: Coroutine[Any, Any, int]) -> int:
@@ -128,8 +145,8 @@ class BrokerProcess:
         `on_failure` if the start fails, with the exit code."""
         loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
-        for name in _SIGNALS:
-            loop.add_signal_handler(signal.Signals[name], self.stop, name)
+        for number in stop_signals():
+            loop.add_signal_handler(number, self.stop, number.name)
         server = self.server
         try:
             await server.start()

@@ -138,6 +138,8 @@ def _problem(path: str) -> StartError | None:
     existing = path
     while not os.path.lexists(existing):
         existing = os.path.dirname(existing)
+    if _leads_nowhere(existing):
+        return _dangling(existing)
     if not os.path.isdir(existing):
         return DirectoryUnwritable(f"log.dirs: {existing} is not a directory: name another one.")
     if os.statvfs(existing).f_flag & os.ST_RDONLY:
@@ -156,6 +158,8 @@ def _problem(path: str) -> StartError | None:
     for each in (path, *_files(path)):
         if _may_use(each):
             continue
+        if _leads_nowhere(each):
+            return _dangling(each)
         owner = os.lstat(each).st_uid
         if owner != os.geteuid():
             return WrongOwner(
@@ -169,6 +173,17 @@ def _problem(path: str) -> StartError | None:
             f" {path}), or name another directory."
         )
     return None
+
+
+def _leads_nowhere(path: str) -> bool:
+    return os.path.islink(path) and not os.path.exists(path)
+
+
+def _dangling(path: str) -> StartError:
+    return DirectoryUnwritable(
+        f"{path} is a symbolic link to {os.readlink(path)}, which is not there: mount the disk "
+        "that has it, or remove the link."
+    )
 
 
 def _files(path: str) -> Iterator[str]:

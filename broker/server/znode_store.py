@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.identity import EMBEDDED_STORE_FILE
 from ottla.controller.registration import InconsistentClusterId
@@ -91,28 +91,13 @@ def open_store(config: BrokerConfig) -> ZnodeStore:
 def _supervisors_store(config: BrokerConfig, path: str) -> ZnodeStore:
     """The tree that the supervisor of this worker serves by ZooKeeper's protocol on a Unix
     socket: only processes of its user reach that."""
-    import socket
-
-    from kazoo.handlers.threading import SequentialThreadingHandler
-
     from ottla.controller.tree.zookeeper_store import ZooKeeperStore
-
-    class UnixHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
-        def create_connection(self, *_: Any, timeout: float, **__: Any) -> socket.socket:
-            opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            try:
-                opened.settimeout(timeout)
-                opened.connect(path)
-            except BaseException:
-                opened.close()
-                raise
-            return opened
 
     return ZooKeeperStore(
         SUPERVISOR_HOST,
         session_timeout_ms=config.zookeeper_session_timeout_ms,
         connection_timeout_ms=config.zookeeper_timeout_ms(),
-        handler=UnixHandler,
+        unix_path=path,
     )
 
 

@@ -32,7 +32,7 @@ OTHER_GROUPS = "(other groups)"
 
 
 class GroupCounts:
-    """Records of one group, since this broker started."""
+    """Records of one group, since it has members here."""
 
     __slots__ = ("acknowledged", "delivered", "expired_locks", "redelivered")
 
@@ -57,6 +57,11 @@ class ShareStatistics:
                 group_id = OTHER_GROUPS
             counts = self.groups.setdefault(group_id, GroupCounts())
         return counts
+
+    def forget(self, group_id: str) -> None:
+        """The group has no members here any more, and may be deleted: its series end. They begin
+        at 0 when it comes back, which is a reset for Prometheus."""
+        self.groups.pop(group_id, None)
 
     def delivered(self, group_id: str, acquired: Iterable[AcquiredRecords]) -> None:
         """A member has acquired these records; a delivery count above 1 is a redelivery."""

@@ -232,6 +232,7 @@ class SharePartitions:
         """The group is empty or deleted, or its offsets are reset."""
         for hosted in self.of_group(group_id):
             self._drop(hosted)
+        self.statistics.forget(group_id)
 
     def _drop(self, hosted: HostedPartition) -> None:
         if self._hosted.get(hosted.key) is hosted:

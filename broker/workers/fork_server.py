@@ -133,8 +133,9 @@ class _ForkServer:
         code = 1
         try:
             signal.set_wakeup_fd(-1)
-            for each in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            for each in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
                 signal.signal(each, signal.SIG_DFL)
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it is for the supervisor
             self._control.close()
             os.close(self._wakeup)
             os.close(self._wakeup_writer)

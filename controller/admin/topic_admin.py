@@ -268,6 +268,10 @@ class TopicAdmin:
         existing topics, and of those created before, by their name in metrics. `planned`: the
         partitions of those before in the request."""
         name = topic.name
+        if name in self.context.topics_to_delete or znodes.delete_topic_path(name) in present:
+            raise KafkaError(
+                ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' is marked for deletion."
+            )
         if self._exists(name, present):
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         nulls = [key for key, value in (topic.configs or {}).items() if value is None]
@@ -313,12 +317,8 @@ class TopicAdmin:
         return {path for path, node in zip(paths, found, strict=True) if node is not None}
 
     def _exists(self, name: str, present: set[str]) -> bool:
-        """Whether a topic exists, also if it is not in the context yet, or is being deleted."""
-        return (
-            name in self.context.assignments
-            or znodes.topic_path(name) in present
-            or znodes.delete_topic_path(name) in present
-        )
+        """Whether a topic exists, also if it is not in the context yet."""
+        return name in self.context.assignments or znodes.topic_path(name) in present
 
     def _check_number(self, partitions: int) -> None:
         limit = self.settings.max_topic_partitions_per_request

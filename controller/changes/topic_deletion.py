@@ -84,6 +84,21 @@ class TopicDeletionManager:
             if waiting:
                 context.topics_ineligible_for_deletion.add(topic)
 
+    def waits_for(self, topic: str) -> str:
+        """What keeps the deletion of a topic from its end, for a person."""
+        context = self.context
+        if topic in context.topics_being_reassigned:
+            return "the end of its reassignment"
+        away = {
+            each.replica
+            for each in context.replicas_of(topic)
+            if not context.is_online(each.replica, each.partition)
+        }
+        if not away:
+            return "the responses of brokers"
+        names = ", ".join(map(str, sorted(away)))
+        return f"broker {names}, where replicas are offline"
+
     async def on_deletion_requested(self) -> None:
         """Children of `/admin/delete_topics` changed."""
         queued = await self._queued_topics()

@@ -249,7 +249,7 @@ class EmbeddedStore:
         ephemeral: bool = False,
         sequential: bool = False,
         make_parents: bool = False,
-    ) -> tuple[str, Stat]:
+    ) -> str:
         ops: list[Op] = []
         if make_parents:
             ops = [CreateOp(each) for each in ancestors_of(path) if each not in self.tree.nodes]
@@ -257,9 +257,8 @@ class EmbeddedStore:
         self._check_writable()
         made = self.tree.apply(self._session_id, ops)[-1]
         assert isinstance(made, str)
-        stat = self.tree.nodes[made].stat()
         await self._durable()
-        return made, stat
+        return made
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
         await self._write([DeleteOp(path, version)])

@@ -15,6 +15,7 @@ from ottla.controller.tree.change_notifications import Announced, ChangeNotifica
 from ottla.controller.tree.store import (
     ANY_VERSION,
     BadVersion,
+    ConnectionLost,
     CreateOp,
     DeleteOp,
     NodeExists,
@@ -103,8 +104,12 @@ async def change_config(
 
     As `write_config`; `change` runs again if the entity changes meanwhile, so that of two changes
     at the same time none is lost. (In Kafka it may be.) What it raises is passed on.
+
+    It runs once more after a write whose response was lost: if that was applied, the change makes
+    no difference any more.
     """
     path = znodes.config_path(entity)
+    was_lost = False
     for _attempt in range(MAX_CHANGE_ATTEMPTS):
         before, version = {}, NO_VERSION
         try:
@@ -115,9 +120,16 @@ async def change_config(
         except MalformedZnode as error:
             logger.error("Replacing malformed configuration: %s", error)
         properties = await change(before)
+        if was_lost and properties == before:
+            return properties
         try:
             await write_config(store, entity, properties, version=version)
         except BadVersion:
+            continue
+        except ConnectionLost:
+            if was_lost:
+                raise
+            was_lost = True
             continue
         return properties
     raise StoreError(path, f"{path} keeps being changed by other clients")

@@ -70,6 +70,10 @@ class NotPermitted(StoreError):
     """The ACL of the znode, or a failed authentication, denies the operation."""
 
 
+class TooLarge(StoreError):
+    """The znode would have more bytes than the server accepts."""
+
+
 class ConnectionLost(StoreError):
     """No response before the deadline; a write may or may not have been applied."""
 
@@ -193,8 +197,8 @@ class ZnodeStore(Protocol):
         ephemeral: bool = False,
         sequential: bool = False,
         make_parents: bool = False,
-    ) -> tuple[str, Stat]:
-        """Return the created path (with the digits if sequential) and its Stat."""
+    ) -> str:
+        """Return the created path, with the digits if sequential."""
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None: ...
 

@@ -15,7 +15,7 @@ def encode_json(payload: Mapping[str, object]) -> bytes:
 def decode_json(path: str, data: bytes) -> dict[str, object]:
     try:
         payload = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise MalformedZnode(f"{path} does not hold JSON: {data[:200]!r} ({error})") from None
     if not isinstance(payload, dict):
         raise MalformedZnode(f"{path} holds {data[:200]!r}, not a JSON object")

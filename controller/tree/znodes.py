@@ -205,7 +205,10 @@ def decode_controller_epoch(data: bytes) -> int:
     try:
         return int(data)
     except ValueError:
-        raise MalformedZnode(f"{CONTROLLER_EPOCH} holds {data!r}, not a number") from None
+        raise MalformedZnode(
+            f"{CONTROLLER_EPOCH} holds {data[:200]!r}, not a number: write one above the "
+            f"controller_epoch of all partition states"
+        ) from None
 
 
 # Brokers

@@ -3,6 +3,7 @@
 kazoo has two threads (connection, callbacks); their results are passed to the event loop, which
 never waits for them. This class adds to kazoo:
 
+* the connection of zookeeper_connection.py, which shares a session timeout among the hosts;
 * a deadline for each call. While disconnected, calls wait on the loop, not in kazoo's queue: a
   write that timed out is never sent later. Reads are retried after a lost connection; writes are
   not, since they may have been applied: they raise `ConnectionLost`;
@@ -12,11 +13,14 @@ never waits for them. This class adds to kazoo:
 
 import asyncio
 import logging
+import ssl
+import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 from ottla.controller.tree.store import (
     SESSION_CONNECTED,
@@ -34,7 +38,7 @@ from ottla.controller.tree.zookeeper_errors import error_from, is_connection_los
 from ottla.controller.tree.zookeeper_watches import PersistentWatch
 
 if TYPE_CHECKING:
-    from kazoo.client import KazooClient
+    from ottla.controller.tree.zookeeper_connection import Client
 
 logger = logging.getLogger("ottla.zookeeper")
 
@@ -43,7 +47,9 @@ MAX_IN_FLIGHT = 128
 a blocking socket pair with room for about 270: more could block the event loop."""
 READ_RESPONSES_SECONDS = 0.05
 """After a deadline, for the responses that kazoo's threads have read already."""
-CLOSE_TIMEOUT_SECONDS = 10.0
+CLOSE_TIMEOUT_SECONDS = 3.0
+"""For the server's response to the end of the session, and for kazoo's threads to end."""
+STOP_TIMEOUT_SECONDS = 10.0
 """For the thread of a client that was stopped already; the same as kazoo's own timeout."""
 RESTART_DELAY_SECONDS = 1.0
 """Before a failed client is replaced, so that repeated failures are no busy loop."""
@@ -77,16 +83,41 @@ class _Subscription:
 
 
 def split_connect(connect: str) -> tuple[str, str]:
-    """`h1:2181,h2:2181/kafka` -> (`h1:2181,h2:2181`, `/kafka`); the path may be empty."""
-    hosts, slash, path = connect.partition("/")
-    chroot = f"/{path.strip('/')}" if slash and path.strip("/") else ""
-    return hosts, chroot
+    """`h1:2181,h2:2181/kafka` -> (`h1:2181,h2:2181`, `/kafka`); the path may be empty.
+
+    Blanks around hosts and hosts without a name are dropped, as Kafka does, and repeated slashes.
+    Raises ValueError with a sentence.
+    """
+    text, slash, path = connect.partition("/")
+    hosts = [host for host in map(str.strip, text.split(",")) if host]
+    if not hosts:
+        raise ValueError("zookeeper.connect names no host; the form is HOST:PORT,HOST:PORT/PATH.")
+    for host in hosts:
+        _check_host(host)
+    parts = [part for part in path.strip().split("/") if part] if slash else []
+    if "." in parts or ".." in parts:
+        raise ValueError(f"zookeeper.connect: the path /{path} has a part '.' or '..'.")
+    return ",".join(hosts), "".join(f"/{part}" for part in parts)
+
+
+def _check_host(host: str) -> None:
+    try:
+        parsed = urlsplit(f"//{host}")
+        named = bool(parsed.hostname) and (parsed.port is None or parsed.port > 0)
+    except ValueError:
+        named = False
+    if not named or " " in host or "@" in host:
+        raise ValueError(
+            f"zookeeper.connect: {host!r} is not HOST:PORT; an IPv6 address has brackets, "
+            f"[ADDRESS]:PORT."
+        )
 
 
 class ZooKeeperSession:
     """`connect` is zookeeper.connect: hosts and an optional chroot. `credentials` are (scheme,
     text) pairs such as ("digest", "user:password"); `sasl` are kazoo's SASL options; `tls`
-    returns a handler of kazoo that connects with TLS, `handler` one that connects otherwise."""
+    makes the context of a connection with TLS; `unix_path` is of a socket to use instead of a host.
+    Raises ValueError for a `connect` that is none."""
 
     def __init__(
         self,
@@ -97,19 +128,26 @@ class ZooKeeperSession:
         call_timeout_ms: int | None = None,
         credentials: Sequence[tuple[str, str]] = (),
         sasl: Mapping[str, Any] | None = None,
-        tls: Callable[[], Any] | None = None,
-        handler: Callable[[], Any] | None = None,
+        tls: Callable[[], ssl.SSLContext] | None = None,
+        unix_path: str = "",
     ) -> None:
         self.hosts, self.chroot = split_connect(connect)
+        if "," in self.chroot:
+            logger.warning(
+                "zookeeper.connect: the path %s has a comma; the path is written once, after the "
+                "last host",
+                self.chroot,
+            )
         self._session_timeout_ms = session_timeout_ms
         self._connection_timeout_ms = connection_timeout_ms or session_timeout_ms
         # After a session timeout without a connection the session has expired anyway.
         self._call_timeout_ms = call_timeout_ms or session_timeout_ms
+        self._agreed_timeout_ms = 0  # the server's maximum may be less than what is requested
         self._credentials = list(credentials)
         self._sasl = dict(sasl) if sasl is not None else None
         self._tls = tls
-        self._handler = handler
-        self._client: KazooClient | None = None
+        self._unix_path = unix_path
+        self._client: Client | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._session_id = 0
         self._connected = False
@@ -131,24 +169,22 @@ class ZooKeeperSession:
     def session_id(self) -> int:
         return self._session_id
 
-    def _make_client(self) -> "KazooClient":
-        from kazoo.client import KazooClient
+    def _make_client(self) -> "Client":
+        from ottla.controller.tree.zookeeper_connection import Client
 
-        options: dict[str, Any] = {}
-        if self._tls is not None:
-            options = {"use_ssl": True, "handler": self._tls()}
-        elif self._handler is not None:
-            options = {"handler": self._handler()}
-        if self._sasl is not None:
-            options["sasl_options"] = self._sasl
-        return KazooClient(
-            hosts=self.hosts + self.chroot,
+        first_ms = min(self._session_timeout_ms, self._connection_timeout_ms)
+        return Client(
+            self.hosts + self.chroot,
+            connect_seconds=first_ms / 1000,
+            was_connected=self._connections > 0,
+            make_context=self._tls,
+            sasl=self._sasl,
+            unix_path=self._unix_path,
             timeout=self._session_timeout_ms / 1000,
             auth_data=self._credentials or None,
             # For ever, with a short maximum delay: brokers reconnect soon after an outage.
             connection_retry={"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0},
             logger=logging.getLogger("ottla.zookeeper.client"),
-            **options,
         )
 
     async def connect(self) -> None:
@@ -161,17 +197,19 @@ class ZooKeeperSession:
         deadline = self._loop.time() + self._connection_timeout_ms / 1000
         try:
             await self._until_connected("", deadline)
-            # kazoo is "connected" before it has authenticated: only a response proves that.
+            # A server that wants SASL from a client without a login says so with a response.
             await self.request("/", lambda: client.exists_async("/"), repeat=True)
         except NotPermitted:
             await self.close()
             raise
         except ConnectionLost:
+            reason = f" ({client.problem})" if client.problem else ""
             await self.close()
             raise ZooKeeperUnreachable(
                 "",
                 f"No connection to ZooKeeper at {self.hosts} within "
-                f"{self._connection_timeout_ms} ms; is it running, and is zookeeper.connect right?",
+                f"{self._connection_timeout_ms} ms{reason}; is it running, and is "
+                f"zookeeper.connect right?",
             ) from None
 
     async def close(self) -> None:
@@ -186,14 +224,16 @@ class ZooKeeperSession:
                 waiter.set_exception(ConnectionLost("", "The store is closed."))
         self._waiting_for_connection.clear()
         if client is not None:
-            assert self._loop is not None
-            # Closes the session and joins kazoo's threads: seconds if the server is down.
-            with ThreadPoolExecutor(1, thread_name_prefix="zookeeper-close") as worker:
-                await self._loop.run_in_executor(worker, _stop, client)
-        for ending in self._ending:
-            await ending
+            self._end(client)
+        if not self._ending:
+            return
+        # A thread may be in a call that nothing interrupts, such as a connection to a host that
+        # drops SYNs, and a server that hangs does not respond to the end of the session.
+        _, left = await asyncio.wait(self._ending, timeout=CLOSE_TIMEOUT_SECONDS)
+        if left:
+            logger.warning("Leaving the ZooKeeper session to its timeout: no server responds")
 
-    def kazoo(self) -> "KazooClient":
+    def kazoo(self) -> "Client":
         """The client of now; one that has stopped is replaced."""
         if self._client is None:
             raise ConnectionLost("", "The store is not connected.")
@@ -201,12 +241,12 @@ class ZooKeeperSession:
 
     # Session (the first of these runs in a thread of kazoo)
 
-    def _state_changed(self, state: str, client: "KazooClient") -> None:
+    def _state_changed(self, state: str, client: "Client") -> None:
         loop = self._loop
         if loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(self._on_state, str(state), str(client.client_state), client)
 
-    def _on_state(self, state: str, detail: str, client: "KazooClient") -> None:
+    def _on_state(self, state: str, detail: str, client: "Client") -> None:
         if self._closing or self._client is None or client is not self._client:
             return
         if state == "CONNECTED":
@@ -216,6 +256,7 @@ class ZooKeeperSession:
             self._connected = True
             self._connections += 1
             self._session_id = client_id[0]
+            self._agreed_timeout_ms = client.session_timeout_ms
             self._notify_waiters()
             for watch in list(self._watches):
                 watch.rearm()
@@ -242,12 +283,26 @@ class ZooKeeperSession:
         """kazoo's connection thread ends on a response that it cannot decode."""
         if self._closing or self._client is None or self._loop is None:
             return
-        # Its threads are joined in a worker thread; only `close` waits for that.
-        self._ending = [each for each in self._ending if not each.done()]
-        self._ending.append(self._loop.run_in_executor(None, _stop, self._client))
+        self._end(self._client)
         client = self._client = self._make_client()
         client.add_listener(lambda state: self._state_changed(state, client))
         client.start_async()
+
+    def _end(self, client: "Client") -> None:
+        """Close the session of the client and join its threads, in a thread that the process does
+        not wait for at its end. Only `close` waits for that, for a while."""
+        loop = self._loop
+        assert loop is not None
+        ended: asyncio.Future[None] = loop.create_future()
+        self._ending = [each for each in self._ending if not each.done()]
+        self._ending.append(ended)
+
+        def run() -> None:
+            _stop(client)
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(_settle, ended)
+
+        threading.Thread(target=run, name="zookeeper-close", daemon=True).start()
 
     def _notify_waiters(self) -> None:
         for waiter in self._waiting_for_connection:
@@ -266,7 +321,8 @@ class ZooKeeperSession:
 
     def _deadline(self) -> float:
         assert self._loop is not None
-        return self._loop.time() + self._call_timeout_ms / 1000
+        timeout_ms = min(self._call_timeout_ms, self._agreed_timeout_ms or self._call_timeout_ms)
+        return self._loop.time() + timeout_ms / 1000
 
     async def _until(self, future: "asyncio.Future[T]", path: str, deadline: float) -> T:
         """The result of the future; ConnectionLost if the deadline passes first.
@@ -461,6 +517,11 @@ class ZooKeeperSession:
             self.submit(start, done)
 
 
+def _settle(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
+
+
 def _settler(future: "asyncio.Future[AsyncResult]") -> Callable[[AsyncResult], None]:
     def settle(result: AsyncResult) -> None:
         if not future.done():
@@ -469,7 +530,7 @@ def _settler(future: "asyncio.Future[AsyncResult]") -> Callable[[AsyncResult], N
     return settle
 
 
-def _stop(client: "KazooClient") -> None:
+def _stop(client: "Client") -> None:
     """In a worker thread: stops the client and closes its sockets."""
     try:
         client.stop()
@@ -477,7 +538,7 @@ def _stop(client: "KazooClient") -> None:
         logger.warning("Failed to close the ZooKeeper session: %s", error)
     # If it was stopped before, `stop` returns at once while its thread may still run; `close` fails
     # until that has ended.
-    deadline = monotonic() + CLOSE_TIMEOUT_SECONDS
+    deadline = monotonic() + STOP_TIMEOUT_SECONDS
     while True:
         try:
             client.close()

@@ -6,6 +6,7 @@ all).
 """
 
 import logging
+import ssl
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -13,6 +14,7 @@ from typing import Any
 
 from ottla.controller.tree.store import (
     ANY_VERSION,
+    ConnectionLost,
     CreateOp,
     DeleteOp,
     NodeExists,
@@ -25,6 +27,7 @@ from ottla.controller.tree.store import (
     SetOp,
     Stat,
     StoreError,
+    TooLarge,
     WatchCallback,
     WatchHandle,
     ancestors_of,
@@ -36,6 +39,9 @@ logger = logging.getLogger("ottla.zookeeper")
 
 PATHS_PER_READ = 100
 """The znodes in one multiRead; few enough for a short response time."""
+USUAL_MAX_BYTES = 1_000_000
+"""A little less than jute.maxbuffer of a server that has no other limit, for the paths beside the
+data."""
 SECRET_PATHS = ("/config/users", "/config/brokers", "/delegation_token/tokens")
 PUBLIC_PATH = "/consumers"
 
@@ -56,8 +62,8 @@ class ZooKeeperStore:
         call_timeout_ms: int | None = None,
         credentials: Sequence[tuple[str, str]] = (),
         sasl: Mapping[str, Any] | None = None,
-        tls: Callable[[], Any] | None = None,
-        handler: Callable[[], Any] | None = None,
+        tls: Callable[[], ssl.SSLContext] | None = None,
+        unix_path: str = "",
         set_acl: bool = False,
     ) -> None:
         self.session = ZooKeeperSession(
@@ -68,7 +74,7 @@ class ZooKeeperStore:
             credentials=credentials,
             sasl=sasl,
             tls=tls,
-            handler=handler,
+            unix_path=unix_path,
         )
         self._set_acl = set_acl
         self._multi_read: bool | None = None  # unknown before the first response
@@ -189,10 +195,24 @@ class ZooKeeperStore:
 
     # Writes
 
+    async def _write(self, path: str, size: int, start: Callable[[], AsyncResult]) -> Any:
+        """`size` is that of the data. A server closes the connection over a request that is too
+        long: the caller would send it again and again."""
+        try:
+            return await self.session.request(path, start)
+        except ConnectionLost:
+            if size < USUAL_MAX_BYTES:
+                raise
+            raise TooLarge(
+                path,
+                f"ZooKeeper did not take {size} bytes for {path}: its servers accept about 1 MB "
+                f"in a request, unless their jute.maxbuffer is higher",
+            ) from None
+
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
         kazoo = self.session.kazoo
         return _stat(
-            await self.session.request(path, lambda: kazoo().set_async(path, data, version))
+            await self._write(path, len(data), lambda: kazoo().set_async(path, data, version))
         )
 
     async def create(
@@ -203,27 +223,22 @@ class ZooKeeperStore:
         ephemeral: bool = False,
         sequential: bool = False,
         make_parents: bool = False,
-    ) -> tuple[str, Stat]:
+    ) -> str:
         def start() -> AsyncResult:
+            # Without the Stat, which a server before 3.5 does not return.
             return self.session.kazoo().create_async(
-                path,
-                data,
-                acl=self._acl(path),
-                ephemeral=ephemeral,
-                sequence=sequential,
-                include_data=True,
+                path, data, acl=self._acl(path), ephemeral=ephemeral, sequence=sequential
             )
 
         try:
-            made, stat = await self.session.request(path, start)
+            return str(await self.session.request(path, start))
         except NoNode:
             if not make_parents:
                 raise
-            for ancestor in ancestors_of(path):
-                if await self.exists(ancestor) is None:
-                    await self._create_unless_there(ancestor)
-            made, stat = await self.session.request(path, start)
-        return made, _stat(stat)
+        for ancestor in ancestors_of(path):
+            if await self.exists(ancestor) is None:
+                await self._create_unless_there(ancestor)
+        return str(await self.session.request(path, start))
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
         kazoo = self.session.kazoo
@@ -247,8 +262,9 @@ class ZooKeeperStore:
     async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
         if not ops:
             return []
+        size = sum(len(op.data) for op in ops if isinstance(op, (CreateOp, SetOp)))
         response = _multi_response(
-            ops, await self.session.request(ops[0].path, lambda: self._commit(ops))
+            ops, await self._write(ops[0].path, size, lambda: self._commit(ops))
         )
         if isinstance(response, StoreError):
             raise response

@@ -36,7 +36,12 @@ from ottla.storage.files.checkpoints import (
     write_properties,
 )
 from ottla.storage.files.fs import CREATE, FILE_MODE, FileSystem
-from ottla.storage.files.layout import CLEAN_SHUTDOWN_FILE, LOCK_FILE, META_PROPERTIES
+from ottla.storage.files.layout import (
+    CLEAN_SHUTDOWN_FILE,
+    LOCK_FILE,
+    META_PROPERTIES,
+    parse_partition_directory,
+)
 from ottla.storage.files.log_directory import LogDirectory
 from ottla.storage.files.open_files import OpenFiles
 
@@ -120,6 +125,19 @@ class LogDirectories:
             if meta is not None:
                 found[directory.path] = meta
         return common_meta_properties(found)
+
+    def have_logs(self) -> bool:
+        """Whether one of those that work has the directory of a partition."""
+        for directory in self.online():
+            try:
+                names = self.fs.list_directories(directory.path)
+            except OSError as error:
+                directory.fail(error)
+                continue
+            parsed = filter(None, map(parse_partition_directory, names))
+            if any(not suffix for _, _, suffix in parsed):
+                return True
+        return False
 
     def write_meta_properties(self, meta: MetaProperties) -> None:
         """Write `meta.properties` where it is missing or different. Synced."""

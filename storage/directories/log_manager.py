@@ -292,6 +292,10 @@ class LogManager:
         """
         return self.directories.read_meta_properties()
 
+    def has_logs(self) -> bool:
+        """Whether a directory has logs, which may not be open yet."""
+        return self.directories.have_logs()
+
     def write_meta_properties(self, broker_id: int, cluster_id: str) -> None:
         """Write `meta.properties` into directories where it is missing or different. Synced.
 

@@ -133,7 +133,7 @@ def read_properties(fs: FileSystem, path: str) -> dict[str, str] | None:
             continue
         name, sign, value = text.partition("=")
         if not sign:
-            raise CorruptFile(path, f"{line!r} is not `name=value`")
+            raise CorruptFile(path, f"{line[:60]!r} is not `name=value`")
         # Java escapes `:`, `=`, `#` and `!` in values with a backslash.
         found[name.strip()] = value.strip().replace("\\", "")
     return found

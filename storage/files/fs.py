@@ -108,7 +108,13 @@ class RealFileSystem:
             return
 
     def make_directory(self, path: str) -> None:
-        os.makedirs(path, DIRECTORY_MODE, exist_ok=True)
+        try:
+            os.makedirs(path, DIRECTORY_MODE, exist_ok=True)
+        except FileExistsError:
+            if os.path.islink(path):
+                text = f"a symbolic link to {os.readlink(path)}, which is not there"
+                raise NotADirectoryError(errno.ENOTDIR, text, path) from None
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from None
 
     def list_files(self, path: str) -> dict[str, int]:
         """The regular files of a directory and their sizes in bytes.

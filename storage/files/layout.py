@@ -113,6 +113,8 @@ def parse_partition_directory(name: str) -> tuple[str, int, str] | None:
     topic, dash, digits = name.rpartition("-")
     if not topic or not dash or not (digits.isascii() and digits.isdigit()):
         return None
+    if digits != str(int(digits)):  # `t-00` is not the log of `t-0`, which may be there as well
+        return None
     return topic, int(digits), suffix
 
 

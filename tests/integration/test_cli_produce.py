@@ -26,6 +26,35 @@ def test_a_response_that_got_lost_writes_nothing_twice(broker: Broker) -> None:
     assert "2 record(s) written to once." in response.errors
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "UNKNOWN_TOPIC_OR_PARTITION",
+        "NOT_ENOUGH_REPLICAS",
+        "NOT_LEADER_OR_FOLLOWER",
+        "KAFKA_STORAGE_ERROR",
+        "REQUEST_TIMED_OUT",
+    ],
+)
+@pytest.mark.parametrize("acks", ["all", "1"])
+def test_what_kafkas_producer_retries_is_retried(broker: Broker, code: str, acks: str) -> None:
+    """A broker that starts again, an election, replicas that come back."""
+    topic = f"{code.lower()}-{acks}"
+    broker.create_topic(topic)
+    with broker.faults.error("Produce", code, times=2) as fault:
+        CommandLine(broker.bootstrap).done("produce", topic, "--acks", acks, text="a\nb\n")
+    assert fault.hits == 2
+    assert broker.end_offset(topic) == 2
+
+
+def test_a_producer_id_is_waited_for(broker: Broker) -> None:
+    """While ZooKeeper is away, or the controller moves."""
+    broker.create_topic("identified")
+    with broker.faults.error("InitProducerId", "COORDINATOR_NOT_AVAILABLE", times=3):
+        response = CommandLine(broker.bootstrap).done("produce", "identified", text="a\n")
+    assert "without idempotence" not in response.errors
+
+
 def test_sequences_go_on_from_batch_to_batch(broker: Broker) -> None:
     broker.create_topic("many", 2)
     lines = "".join(f"{number}:{number:01000}\n" for number in range(300))  # several reads

@@ -24,6 +24,8 @@ from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.net.descriptors import DescriptorReserve
 from ottla.broker.observability.broker_state import BrokerState
 from ottla.broker.observability.faults import (
+    broker_id_fault,
+    deletion_faults,
     held_log_faults,
     leader_epoch_fault,
     older_tree_fault,
@@ -338,6 +340,8 @@ class Faults:
         held = ("/data/orders-0", "another topic id in ZooKeeper", "see docs/operations.md")
         unusable = {"orders": ("the znode of topic orders has no topic id", "write it")}
         found = {
+            "another broker has the id": broker_id_fault("Broker id 1 is already registered"),
+            "the deletion of a topic waits": deletion_faults({"orders": "broker 2"})[0],
             "ZooKeeper is an older copy": older_tree_fault(1 << 32),
             "leader epochs are ahead of ZooKeeper": leader_epoch_fault(["orders-0"]),
             "a log is not served": held_log_faults([held])[0],

@@ -419,10 +419,11 @@ def _changed(
         setting = _list_setting(resource.resource_type, name, operation)
         present = split_list(wanted.get(name, setting.default or ""))
         given = split_list(value)
+        known = set(present if operation == APPEND else given)
         if operation == APPEND:
-            present.extend(item for item in given if item not in present)
+            present.extend(item for item in dict.fromkeys(given) if item not in known)
         else:
-            present = [item for item in present if item not in given]
+            present = [item for item in present if item not in known]
         wanted[name] = ",".join(present)
     return wanted
 

@@ -16,6 +16,7 @@ from ottla.controller.runtime import Runtime
 from ottla.controller.tree.change_notifications import Announced, ChangeNotifications
 from ottla.controller.tree.store import (
     BadVersion,
+    ConnectionLost,
     CreateOp,
     DeleteOp,
     NodeExists,
@@ -99,6 +100,7 @@ class AclStore:
         StoreError.
         """
         path = acl_path(resource)
+        was_lost = False
         for _ in range(MAX_UPDATE_ATTEMPTS):
             before, version = await self._read(resource)
             after = change(before)
@@ -120,6 +122,11 @@ class AclStore:
             try:
                 await self._store.multi([write, announce])
             except (BadVersion, NodeExists, NoNode):
+                continue
+            except ConnectionLost:
+                if was_lost:
+                    raise
+                was_lost = True  # if it was applied, the change makes no difference any more
                 continue
             self._rules.replace(resource, after)
             logger.info("Updated the ACLs of %s %s", resource.resource_type, resource.name)

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 READY_SECONDS = 60
 # A start that is refused is tried again every second.
 REFUSED_SECONDS = 3
+# Less than what waits for ZooKeeper three times, with pauses; Kubernetes kills after 30 seconds.
+GRACE_SECONDS = 20
 # Until a controller has read what changed, or a new one all of it.
 NOTICED_SECONDS = 10
 # Derived from the segments, or checked against them. Not the index of aborted transactions: it has
@@ -182,11 +184,14 @@ class OperatorTroubles:
         """The machine goes down: all brokers, and maybe ZooKeeper, get SIGTERM together."""
         nodes = list(self.world.nodes.values())
         sessions = [self.leaders.session(each) for each in nodes]
-        if self.random.random() < 0.5:
+        stopping = asyncio.gather(*(self._stop_in_time(each) for each in nodes if each.is_up))
+        if self.random.random() < 0.7:
+            await asyncio.sleep(self.random.choice([0, self.random.uniform(0, 1)]))
+            refuses = self.random.random() < 0.3
             for session in sessions:
                 if session is not None:
-                    session.cut(refuses=True)
-        await asyncio.gather(*(each.stop() for each in nodes if each.is_up))
+                    session.cut(refuses=refuses)
+        await stopping
         await asyncio.sleep(self.random.uniform(0, SESSION_TIMEOUT_SECONDS * 2))
         for session in sessions:
             if session is not None:
@@ -195,6 +200,13 @@ class OperatorTroubles:
             if not each.is_up:
                 each.start()
         await until(lambda: all(each.ready for each in nodes), READY_SECONDS)
+
+    async def _stop_in_time(self, node: Node) -> None:
+        begin = self.world.loop.time()
+        await node.stop()
+        seconds = self.world.loop.time() - begin
+        if seconds > GRACE_SECONDS:
+            self.world.complain(f"{node.host} took {seconds:.1f} s to stop")
 
     async def restored_zookeeper(self, _node: Node) -> None:
         """ZooKeeper is restored from a snapshot that is older than some elections.

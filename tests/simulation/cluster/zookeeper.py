@@ -208,7 +208,7 @@ class Session:
         _check_size(data)
         return await self._call(lambda: self.inner.set(path, data, version), write=True)
 
-    async def create(self, path: str, data: bytes = b"", **options: Any) -> tuple[str, Stat]:
+    async def create(self, path: str, data: bytes = b"", **options: Any) -> str:
         _check_size(data)
         return await self._call(lambda: self.inner.create(path, data, **options), write=True)
 

@@ -14,6 +14,7 @@ from ottla.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
 )
+from ottla.protocol.messages.describe_configs import DescribeConfigsResponse
 from ottla.protocol.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
@@ -45,6 +46,7 @@ class Cluster:
         self.client = self
         self.altered: dict[tuple[int, str], dict[str, str | None]] = {}
         self._moving = [OngoingTopicReassignment("t", moving)] if moving else []
+        self.left: list[object] = []
 
     def metadata(self, _names: list[str]) -> MetadataResponse:
         rows = [
@@ -56,7 +58,9 @@ class Cluster:
     def broker_ids(self) -> list[int]:
         return [1, 2, 3]
 
-    def call(self, kind: type, request: Any, _to: object) -> Any:
+    def call(self, kind: type, request: Any, _to: object = None) -> Any:
+        if kind is DescribeConfigsResponse:
+            return kind(results=self.left)
         if kind is ListPartitionReassignmentsResponse:
             return ListPartitionReassignmentsResponse(topics=self._moving)
         if isinstance(request, AlterPartitionReassignmentsRequest):

@@ -20,6 +20,11 @@ from ottla.protocol.messages.alter_partition_reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
+from ottla.protocol.messages.describe_configs import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
 from ottla.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsResponse,
@@ -58,9 +63,10 @@ class Cluster:
         self.altered: dict[tuple[int, str], dict[str, str | None]] = {}
         self.refused: set[int] = set()
         self.lost = False
+        self.left: list[DescribeConfigsResult] = []
         self._moving = {row.partition_index: row for row in moving}
 
-    def metadata(self, names: list[str]) -> MetadataResponse:
+    def metadata(self, names: list[str] | None) -> MetadataResponse:
         rows = [
             MetadataResponsePartition(
                 partition_index=number,
@@ -76,14 +82,16 @@ class Cluster:
                 MetadataResponseTopic(name="t", partitions=rows)
                 if name == "t"
                 else MetadataResponseTopic(error_code=gone, name=name)
-                for name in names
+                for name in (names or ["t"])
             ],
         )
 
     def broker_ids(self) -> list[int]:
         return [1, 3, 4]
 
-    def call(self, kind: type, request: Any, to: object) -> Any:
+    def call(self, kind: type, request: Any, to: object = None) -> Any:
+        if kind is DescribeConfigsResponse:
+            return kind(results=self.left)
         if isinstance(to, Node) and to.node_id not in self.broker_ids():
             raise UnknownBrokerError(f"the cluster has no broker {to.node_id}, or it is down")
         if kind is ListPartitionReassignmentsResponse:
@@ -175,6 +183,18 @@ def test_what_is_cancelled_is_said_if_a_part_is_refused(
     cluster.refused = {1}
     done = run(monkeypatch, cluster, "cancel")
     assert (done.exit_code, json.loads(done.stdout)) == (1, {"cancelled": ["t-0"]})
+
+
+def test_throttles_that_are_left_behind_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of another plan: they slow down the replication of a broker that starts again, too."""
+    cluster = Cluster()
+    set_here = DescribeConfigsResourceResult(LEADERS, "0:1,0:2", config_source=1)
+    cluster.left = [
+        DescribeConfigsResult(resource_type=TOPIC, resource_name="t", configs=[set_here])
+    ]
+    done = run(monkeypatch, cluster, "cancel")
+    assert f"replication is throttled: topic t has {LEADERS}=0:1,0:2" in done.stderr
+    assert "ottla configs unset" in done.stderr
 
 
 def test_replicas_of_a_broker_that_is_down_are_replaced_with_a_throttle(

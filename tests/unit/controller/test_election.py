@@ -84,3 +84,18 @@ async def test_epoch_that_moves_between_look_and_write(monkeypatch: pytest.Monke
     with pytest.raises(ControllerMoved):
         await elect(first, 1, 0)
     assert await current_controller(first) == NO_CONTROLLER
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\xff\xfe", b"text", b"[]", b"{}", b'{"brokerid":"x"}', b"[" * 100_000]
+)
+async def test_what_no_controller_has_written_is_deleted(ensemble: Ensemble, data: bytes) -> None:
+    """Nobody else would: a session ends, this would stay."""
+    store = await ensemble.open()
+    await store.create(znodes.CONTROLLER, data)
+    await remove_own(store, 1)
+    await store.create(znodes.CONTROLLER, data)
+    with pytest.raises(ControllerMoved):
+        await elect(store, 1, 0)  # deletes it, and the watch on it leads to the next election
+    await elect(store, 1, 0)
+    assert await current_controller(store) == 1

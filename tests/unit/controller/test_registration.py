@@ -116,6 +116,22 @@ async def test_another_broker_with_our_id_is_named(ensemble: Ensemble) -> None:
     assert await other.exists(znodes.broker_path(1)) is not None
 
 
+async def test_loss_of_the_id_is_reported_until_it_is_ours_again(ensemble: Ensemble) -> None:
+    """A machine that was paused wakes up: another one has its id."""
+    ours, theirs = await ensemble.open(), await ensemble.open()
+    problems: list[str] = []
+    broker = BrokerRegistration(ours, info(), lambda: 5, on_taken=problems.append)
+    other = registration(theirs, info(9093))
+    await other.register()
+    with pytest.raises(BrokerIdTaken):
+        await broker.register()
+    assert problems == [broker.taken]
+    assert "PLAINTEXT://host:9093" in broker.taken
+    await other.unregister()
+    await broker.register()
+    assert broker.taken == ""
+
+
 async def test_data_directory_distinguishes_us_from_others() -> None:
     ensemble = EmbeddedEnsemble()
     earlier, now = await ensemble.open(), await ensemble.open()

@@ -143,6 +143,10 @@ class Channel:
 
     def __init__(self, *responses: int | Exception | None) -> None:
         self.responses = list(responses)
+        self.alone = False
+
+    async def is_alone(self, timeout_ms: int) -> bool:
+        return self.alone
 
     async def controlled_shutdown(self) -> int:
         response = self.responses.pop(0)
@@ -174,6 +178,22 @@ def test_it_retries_when_something_is_left_or_no_controller_responds() -> None:
 
 def test_a_controller_that_says_nothing_is_not_waited_for() -> None:
     assert outcome(Channel(None, 0))
+
+
+def test_the_last_broker_does_not_wait_for_others() -> None:
+    channel = Channel(1, 1, 1)
+    channel.alone = True
+    assert not outcome(channel, controlled_shutdown_retry_backoff_ms="3600000")
+    assert len(channel.responses) == 2
+
+
+async def test_alone_is_a_broker_that_knows_no_other() -> None:
+    metadata = MetadataCache()
+    alone = ControllerChannel(1, BrokerEpoch(5), metadata, cast(Any, None))
+    for brokers, is_alone in (((), False), ((1, 2), False), ((1,), True)):
+        live = [UpdateMetadataBroker(id=each) for each in brokers]
+        publish(metadata, UpdateMetadataRequest(controller_id=1, live_brokers=live))
+        assert await alone.is_alone(1) == is_alone
 
 
 def test_it_gives_up_after_so_many_times() -> None:

@@ -3,9 +3,6 @@ from __future__ import annotations
 from ipaddress import IPv4Address, IPv4Network
 from typing import cast
 
-import pytest
-
-from ottla.broker.cluster import endpoints as endpoints_module
 from ottla.broker.cluster.container_network import ContainerNetwork
 from ottla.broker.cluster.endpoints import Endpoints, LeaderHint, LeaderHints, Node
 from ottla.broker.cluster.metadata_cache import MetadataCache
@@ -84,18 +81,3 @@ def test_a_container_shows_localhost_to_clients_of_its_host() -> None:
     assert host(wildcard, "10.1.0.7") == "10.1.2.3", "another container"
     assert host(wildcard, "127.0.0.1") == "10.1.2.3", "this container"
     assert host(frozenset(), "10.1.0.1") == "host", "advertised.listeners is set"
-
-
-def test_a_network_that_the_container_was_connected_to_later(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    old = ContainerNetwork((IPv4Network("10.9.0.0/16"),), frozenset({IPv4Address("10.9.0.1")}))
-    new = old._replace(networks=(*old.networks, IPv4Network("10.1.0.0/16")))
-    monkeypatch.setattr(endpoints_module, "find_container_network", lambda: new)
-    fake = context()
-    cast(FakeContext, fake).client_host = "10.1.0.7"
-    endpoints = Endpoints(BROKER, known_cluster(), frozenset({"PLAINTEXT"}), old)
-    node = endpoints.node(fake, BROKER)
-    assert node is not None
-    assert node.host == "10.1.2.3", "another container of that network"
-    assert endpoints.container is new

@@ -8,6 +8,7 @@ import pytest
 from ottla.broker.cluster import producer_ids
 from ottla.broker.cluster.producer_ids import ProducerIdBlock, ProducerIdManager
 from ottla.protocol.errors import ErrorCode
+from tests.doubles.eventually import eventually_async
 
 
 class Cluster:
@@ -87,6 +88,29 @@ async def test_a_failed_fetch_sends_the_clients_back(caplog: pytest.LogCaptureFi
     again = take(manager)
     await settle()
     assert again == [(0, 0)]
+
+
+async def test_a_block_is_in_hand_from_the_start_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_ids, "RETRY_SECONDS", 0.0)
+    cluster = Cluster()
+    cluster.failures = 2
+    manager = ProducerIdManager(cluster.allocate)
+    manager.startup()
+    await eventually_async(lambda: cluster.blocks == 1)
+    cluster.failures = 1_000_000_000  # ZooKeeper is away
+    assert [take(manager)[0] for _ in range(10)] == [(0, number) for number in range(10)]
+    manager.shutdown()
+
+
+async def test_no_block_is_fetched_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_ids, "RETRY_SECONDS", 0.0)
+    cluster = Cluster()
+    cluster.failures = 1
+    manager = ProducerIdManager(cluster.allocate)
+    manager.startup()
+    manager.shutdown()
+    await settle()
+    assert (cluster.failures, cluster.blocks) == (0, 0)
 
 
 async def test_a_fetch_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

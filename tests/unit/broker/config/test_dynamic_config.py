@@ -128,6 +128,28 @@ async def test_neither_a_start_nor_new_logs_fail_over_a_setting_that_cannot_be_a
     await entities.stop()
 
 
+async def test_values_that_no_broker_accepts_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    """Another tool wrote them: neither a start nor the other values wait for their repair."""
+    entities = await Entities().start()
+    wrong = {
+        "retention.ms": "garbage",
+        "cleanup.policy": "nonsense",
+        "segment.bytes": "-1",
+        "unclean.leader.election.enable": "perhaps",
+        "leader.replication.throttled.replicas": "x:y",
+    }
+    data = encode_config({**wrong, "max.message.bytes": "77"})
+    await set_or_create(entities.store, "/config/topics/t", data)
+    await entities.dynamic.load_topics(["t"])
+    config = entities.dynamic.log_config("t")
+    assert config.max_message_bytes == 77
+    assert config.retention_ms == 7 * 24 * 3_600_000
+    assert entities.dynamic.topic_overrides("t") == {"max.message.bytes": "77"}
+    named = [name for name in wrong if any(name in each for each in caplog.messages)]
+    assert named == list(wrong)
+    await entities.stop()
+
+
 async def test_the_topics_of_coordinators_keep_the_current_format_and_so_their_epochs() -> None:
     old = {"log_message_format_version": "0.10.2", "inter_broker_protocol_version": "2.8"}
     entities = await Entities(**old).start()

@@ -61,6 +61,18 @@ def test_a_refused_acknowledgement_is_not_counted() -> None:
     assert sum(scene.shares.statistics.groups["g"].acknowledged) == 0
 
 
+def test_series_of_a_group_end_with_its_last_member() -> None:
+    """It may be deleted: each would stay for the life of the broker."""
+    scene = ShareScene()
+    scene.append(1)
+    fetched(scene)
+    assert read(scene)["ottla_share_delivered_records_total"] == {("g",): 1}
+    scene.shares.drop_group("g")
+    assert [metric for metric in read(scene).values() if metric] == []
+    fetched(scene)
+    assert read(scene)["ottla_share_delivered_records_total"] == {("g",): 1}
+
+
 def test_groups_beyond_the_limit_are_counted_together() -> None:
     statistics = ShareStatistics()
     for number in range(MAX_GROUPS + 5):

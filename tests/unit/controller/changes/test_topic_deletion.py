@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
+from ottla.controller.admin.topic_admin import NewTopic
 from ottla.controller.changes import topic_deletion
 from ottla.controller.lifecycle import RESEND_DELAY_MS, RETRY_DELAY_MS
 from ottla.controller.model import PartitionReplica
@@ -361,11 +362,17 @@ async def test_dead_broker_does_not_make_callers_wait(cluster: Cluster) -> None:
     await cluster.create_topic("t", (1, 2))
     await cluster.remove_broker(2)
     rows = await cluster.controller.delete_topics(["t"], timeout_ms=1000)
-    assert rows["t"].code == 0
+    reason = "broker 2, where replicas are offline"
+    marked = f"Topic 't' is marked for deletion, which waits for {reason}."
+    assert rows["t"] == (0, marked)
+    assert cluster.controller.waiting_deletions() == {"t": reason}
     assert "t" in cluster.controller.context.topics_to_delete
     assert T0 not in cluster.brokers[3].metadata
+    again = (await cluster.controller.create_topics([NewTopic("t", 1, 1)]))[0].error
+    assert again == (ErrorCode.TOPIC_ALREADY_EXISTS, "Topic 't' is marked for deletion.")
     await cluster.add_broker(2)
     assert "t" not in cluster.controller.context.topics_to_delete
+    assert cluster.controller.waiting_deletions() == {}
 
 
 @pytest.mark.parametrize("reason", ["a silent broker", "a move", "no time at all"])

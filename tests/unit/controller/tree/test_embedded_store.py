@@ -34,7 +34,8 @@ async def main():
     await store.delete("/gone")
     await store.create("/mine", ephemeral=True)
     for number in range(10_000_000):
-        made, stat = await store.create("/n/x_", b"%d" % number, sequential=True)
+        made = await store.create("/n/x_", b"%d" % number, sequential=True)
+        _, stat = await store.get(made)
         await store.multi([SetOp("/n", b"%d" % number), CreateOp(made + "/child")])
         print(made, stat.czxid, flush=True)
 
@@ -75,9 +76,10 @@ async def test_what_returned_survives_kill_9(tmp_path: Path) -> None:
     assert int((await store.get("/n"))[0]) >= len(promised) - 1
     assert await store.exists("/gone") is None
     assert await store.exists("/mine") is None  # its session died with the process
-    _, made = await store.create("/later")
+    await store.create("/later")
+    _, made = await store.get("/later")
     assert made.czxid > highest
-    next_name, _ = await store.create("/n/x_", sequential=True)
+    next_name = await store.create("/n/x_", sequential=True)
     assert next_name > promised[-1][0].decode()
     await store.close()
 
@@ -106,11 +108,13 @@ async def test_transaction_ids_outgrow_their_block(tmp_path: Path) -> None:
     store = EmbeddedStore(path)
     await store.connect()
     store.tree.zxid += ZXID_BLOCK
-    _, ephemeral = await store.create("/mine", ephemeral=True)  # moves the bound although unwritten
+    await store.create("/mine", ephemeral=True)  # moves the bound although unwritten
+    _, ephemeral = await store.get("/mine")
     await store.close()
     again = EmbeddedStore(path)
     await again.connect()
-    _, later = await again.create("/later")
+    await again.create("/later")
+    _, later = await again.get("/later")
     assert later.czxid > ephemeral.czxid
     await again.close()
 

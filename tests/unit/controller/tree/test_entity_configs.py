@@ -22,8 +22,19 @@ from ottla.controller.tree.entity_configs import (
     read_configs,
     write_config,
 )
-from ottla.controller.tree.store import CreateOp, StoreError, ZnodeStore, make_paths, set_or_create
-from ottla.controller.tree.znodes_admin import decode_config_change, encode_config_change
+from ottla.controller.tree.store import (
+    ConnectionLost,
+    CreateOp,
+    StoreError,
+    ZnodeStore,
+    make_paths,
+    set_or_create,
+)
+from ottla.controller.tree.znodes_admin import (
+    decode_config_change,
+    encode_config,
+    encode_config_change,
+)
 from tests.doubles.controller_cluster import settle
 from tests.doubles.controller_runtime import ManualRuntime
 from tests.doubles.eventually import eventually_async
@@ -350,3 +361,33 @@ async def test_old_changes_are_removed() -> None:
     await settle()
     names = await store.children(znodes.CONFIG_CHANGES)
     assert "config_change_0000000000" not in names
+
+
+@pytest.mark.parametrize("how", [BEFORE, AFTER])
+async def test_change_whose_response_is_lost_is_made_once(how: str) -> None:
+    """Wherever the connection is lost; the second loss is the caller's."""
+    at = 1
+    while True:
+        inner = EmbeddedStore()
+        await inner.connect()
+        await make_paths(inner, [znodes.CONFIG_CHANGES, "/config/topics/t"])
+        await inner.set("/config/topics/t", encode_config({"list": "a"}))
+        store = cast("ZnodeStore", InterruptedStore(inner))
+        store.interrupt(at, how)  # type: ignore[attr-defined]
+
+        async def append(before: dict[str, str]) -> dict[str, str]:
+            return {"list": ",".join([*before["list"].split(","), "b"][:2])}
+
+        try:
+            await change_config(store, "topics/t", append)
+        except ConnectionLost:
+            assert at == 1, "a read of the real store is repeated there"
+        else:
+            assert await read_config(inner, "topics/t") == {"list": "a,b"}
+            assert len(await inner.children(znodes.CONFIG_CHANGES)) == 1
+        was_interrupted = store.is_past  # type: ignore[attr-defined]
+        await inner.close()
+        if not was_interrupted:
+            break
+        at += 1
+    assert at > 2, "it is read and written"

@@ -17,7 +17,7 @@ from ottla.controller.tree.store import (
     SessionExpired,
     StoreError,
 )
-from ottla.controller.tree.zookeeper_errors import error_from, is_connection_loss
+from ottla.controller.tree.zookeeper_errors import error_from, is_connection_loss, sentence
 
 
 @pytest.mark.parametrize(
@@ -45,6 +45,25 @@ def test_meanings(error: Exception, meaning: type[StoreError]) -> None:
     assert found.path == "/path"
     assert "/path" in str(found)
     assert is_connection_loss(error) == (meaning is ConnectionLost)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        each
+        for each in vars(exceptions).values()
+        if isinstance(each, type) and issubclass(each, exceptions.ZookeeperError)
+    ],
+)
+def test_each_error_has_a_sentence(kind: type[Exception]) -> None:
+    assert " " in sentence(kind()), kind
+    assert "ZooKeeper" not in sentence(kind("a text"))
+    assert kind.__name__ not in str(error_from(kind(), "/path"))
+
+
+def test_an_error_without_a_text_is_named() -> None:
+    assert sentence(TimeoutError()) == "TimeoutError"
+    assert sentence(KeyError("scheme")) == "KeyError 'scheme'"
 
 
 def test_nothing_is_no_loss() -> None:

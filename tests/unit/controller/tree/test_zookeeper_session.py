@@ -36,6 +36,8 @@ class Client:
     connected = True
     client_id = (7, b"password")
     client_state = "CONNECTED"
+    session_timeout_ms = 0
+    problem = ""
 
     def __init__(self, responses: int) -> None:
         self.responses = responses

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import importlib.util
 import logging
-import ssl
 import threading
 import time
 import warnings
@@ -18,7 +17,6 @@ import pytest
 import uvloop
 from kazoo.exceptions import ConnectionLoss
 
-from ottla.broker.security.zookeeper_tls import tls_handler
 from ottla.cli.zookeeper_server import free_port
 from ottla.controller.tree import zookeeper_session
 from ottla.controller.tree import zookeeper_store as zookeeper_multi_read
@@ -28,13 +26,17 @@ from ottla.controller.tree.store import (
     SESSION_CONNECTED,
     SESSION_EXPIRED,
     SESSION_SUSPENDED,
+    CheckOp,
     ConnectionLost,
     CreateOp,
+    DeleteOp,
     NoNode,
     NotPermitted,
     SetOp,
+    TooLarge,
     WatchEvent,
 )
+from ottla.controller.tree.zookeeper_connection import Connection
 from ottla.controller.tree.zookeeper_session import (
     MAX_IN_FLIGHT,
     AsyncResult,
@@ -59,6 +61,9 @@ import struct
 from ottla.controller.tree.zookeeper_store import NO_NODE, MultiRead, read_stat
 
 pytestmark = pytest.mark.zookeeper
+
+# Session, create, delete, exists, get and set data, children (8, 12), ping, check, multi, close.
+REQUESTS_OF_3_4 = (0, None, 1, 2, 3, 4, 5, 8, 11, 12, 13, 14, -11)
 
 
 @pytest.fixture(params=["zookeeper", "ottla zookeeper"])
@@ -107,10 +112,31 @@ async def opened(connect: str, **options: object) -> ZooKeeperStore:
         ("h1:1,h2:2/kafka", "h1:1,h2:2", "/kafka"),
         ("h:1/a/b/", "h:1", "/a/b"),
         ("h:1/", "h:1", ""),
+        (" h1:1 , h2:2 /a", "h1:1,h2:2", "/a"),
+        (",h1:1,,h2:2,", "h1:1,h2:2", ""),
+        ("h:1,/a", "h:1", "/a"),
+        ("h:1//a//b", "h:1", "/a/b"),
+        ("[::1]:1,h/a b/\u00fc ", "[::1]:1,h", "/a b/\u00fc"),
+        ("h:1/a,b", "h:1", "/a,b"),
     ],
 )
 def test_hosts_and_path(connect: str, hosts: str, path: str) -> None:
     assert split_connect(connect) == (hosts, path)
+
+
+@pytest.mark.parametrize(
+    ("connect", "named"),
+    [
+        *(("", "no host"), (" , ,/a", "no host"), ("/a", "no host")),
+        *(("h:1a", "'h:1a'"), ("h:99999", "'h:99999'"), ("h:0", "'h:0'"), ("h:-1", "'h:-1'")),
+        *(("h 1:2", "'h 1:2'"), (":2181", "':2181'"), ("[::1:2181", r"'\[::1:2181'")),
+        *(("h:1/a/../b", "a part"), ("h:1/.", "a part"), ("u@h:1", "'u@h:1'")),
+    ],
+)
+def test_what_names_no_server_is_refused_with_a_sentence(connect: str, named: str) -> None:
+    with pytest.raises(ValueError, match=named) as wrong:
+        split_connect(connect)
+    assert "zookeeper.connect" in str(wrong.value)
 
 
 async def test_path_is_made_and_kept_apart(zookeeper: ZooKeeperProcess) -> None:
@@ -155,7 +181,7 @@ async def test_outage_is_waited_out_without_blocking_the_loop(
         turns += 1
     assert not calls.done()
     await asyncio.to_thread(own_zookeeper.start)
-    (data, _), (made, _), many = await calls
+    (data, _), made, many = await calls
     assert (data, made, len(many)) == (b"x", "/b", 300)
     assert store.session_id == session
     assert notified[-1] == SESSION_CONNECTED
@@ -242,6 +268,21 @@ async def test_loss_that_is_reported_after_the_reconnection_does_not_cost_the_ne
     await store.close()
 
 
+async def test_data_that_the_server_does_not_take_is_no_lost_connection(
+    ensemble: ZooKeeperEnsemble,
+) -> None:
+    store = await ensemble.open()
+    await store.create("/a")
+    for write in (
+        store.set("/a", b"x" * 1_100_000),
+        store.multi([SetOp("/a", b"x" * 600_000), SetOp("/a", b"x" * 600_000)]),
+    ):
+        with pytest.raises(TooLarge, match=r"1[12]00000 bytes for /a.*jute\.maxbuffer"):
+            await write
+    await store.set("/a", b"x")
+    assert (await store.get("/a"))[0] == b"x"
+
+
 async def test_watches_tell_what_happened_during_an_outage(
     zookeeper: ZooKeeperProcess, proxy: TcpProxy
 ) -> None:
@@ -281,6 +322,31 @@ async def test_server_that_cannot_read_many_at_once(
     for _ in range(2):
         found = await store.get_many(["/a", "/none"])
         assert [None if node is None else node[0] for node in found] == [b"x", None]
+
+
+async def test_no_request_but_one_is_newer_than_zookeeper_3_4(
+    ensemble: ZooKeeperEnsemble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one is multiRead, which has a substitute."""
+    sent: set[int] = set()
+    submit = Connection._submit
+
+    def note(self: Connection, request: Any, *rest: Any) -> None:
+        sent.add(request.type)
+        submit(self, request, *rest)
+
+    monkeypatch.setattr(Connection, "_submit", note)
+    store = await ensemble.open()
+    await store.create("/a/b", make_parents=True)
+    await store.multi([CreateOp("/a/c"), SetOp("/a", b"x"), CheckOp("/a", 1), DeleteOp("/a/c")])
+    await store.set("/a", b"y")
+    await store.get("/a")
+    await store.get_many(["/a", "/a/b"])
+    await store.watch_data("/a", lambda _: None)
+    await store.watch_children("/a", lambda _: None)
+    await store.delete("/a/b")
+    await store.close()
+    assert sent - {MultiRead.type} <= set(REQUESTS_OF_3_4)
 
 
 async def test_reading_many_at_once_is_reading_each(ensemble: ZooKeeperEnsemble) -> None:
@@ -374,13 +440,10 @@ async def test_tls(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         "ssl.clientAuth": "need",
     }
 
-    def tls(context: Callable[[], ssl.SSLContext]) -> Callable[[], Any]:
-        return lambda: tls_handler(context)
-
     with start_zookeeper(tmp_path, settings=settings):
         store = await opened(
             f"127.0.0.1:{port}",
-            tls=tls(lambda: certificates.client_context(with_certificate=True)),
+            tls=lambda: certificates.client_context(with_certificate=True),
             set_acl=True,
         )
         await store.create("/a/b", b"x", make_parents=True)
@@ -393,11 +456,33 @@ async def test_tls(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
                 certificates.client_context,
             ):
                 refused = ZooKeeperStore(
-                    f"127.0.0.1:{port}", tls=tls(wrong), connection_timeout_ms=1_000
+                    f"127.0.0.1:{port}", tls=wrong, connection_timeout_ms=1_000
                 )
                 with pytest.raises(ConnectionLost):
                     await refused.connect()
             gc.collect()
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+async def test_end_of_a_session_does_not_wait_for_a_server(
+    own_zookeeper: ZooKeeperProcess, monkeypatch: pytest.MonkeyPatch, hangs: bool
+) -> None:
+    """A stop would exceed the time after which it is killed."""
+    monkeypatch.setattr(zookeeper_session, "CLOSE_TIMEOUT_SECONDS", 0.2)
+    store = await opened(own_zookeeper.connect, session_timeout_ms=60_000)
+    if hangs:
+        own_zookeeper.pause()
+    else:
+        await asyncio.to_thread(own_zookeeper.stop)
+        await eventually_async(lambda: not store.session._connected)
+    try:
+        async with asyncio.timeout(20.0):  # less than two thirds of the session timeout
+            await store.close()
+    finally:
+        if hangs:
+            own_zookeeper.resume()
+        else:
+            await asyncio.to_thread(own_zookeeper.start)
 
 
 async def test_client_that_died_is_replaced(
@@ -442,7 +527,7 @@ def test_a_client_is_closed_when_its_thread_has_ended(monkeypatch: pytest.Monkey
     client = StoppedElsewhere(refusals=3)
     zookeeper_session._stop(cast("KazooClient", client))
     assert client.is_closed
-    monkeypatch.setattr(zookeeper_session, "CLOSE_TIMEOUT_SECONDS", 0.0)
+    monkeypatch.setattr(zookeeper_session, "STOP_TIMEOUT_SECONDS", 0.0)
     zookeeper_session._stop(cast("KazooClient", StoppedElsewhere(refusals=3)))
 
 

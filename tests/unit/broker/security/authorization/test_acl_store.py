@@ -27,6 +27,7 @@ from ottla.controller.tree.znodes_security import (
     encode_acls,
 )
 from tests.doubles.eventually import eventually_async
+from tests.doubles.interrupted_store import AFTER, BEFORE, InterruptedStore
 from tests.doubles.znode_entities import delete_unread
 
 TOPIC = AclResource(LITERAL, "Topic", "t")
@@ -34,7 +35,7 @@ PREFIX = AclResource(PREFIXED, "Group", "g")
 ONE, TWO = Acl("User:a", "Allow", "Read", "*"), Acl("User:b", "Deny", "All", "10.0.0.1")
 
 
-async def opened(store: EmbeddedStore) -> tuple[AclStore, AclRules]:
+async def opened(store: Any) -> tuple[AclStore, AclRules]:
     rules = AclRules()
     acls = AclStore(store, LoopRuntime(spawn), rules)
     await acls.start()
@@ -153,3 +154,20 @@ async def test_many_acls_are_read_in_slices(monkeypatch: pytest.MonkeyPatch) -> 
     assert turns == [1, 2, 3]
     assert all(rules.of(AclResource(LITERAL, "Topic", f"t{number}")) for number in range(count))
     await store.close()
+
+
+@pytest.mark.parametrize("how", [BEFORE, AFTER])
+async def test_a_change_whose_response_is_lost_is_made_once(how: str) -> None:
+    inner = EmbeddedStore(None)
+    await inner.connect()
+    store: Any = InterruptedStore(inner)
+    writer, written = await opened(store)
+    store.interrupt(2, how)  # it is read, then written
+    await writer.update(TOPIC, frozenset((ONE,)).union)
+    assert store.is_past
+    assert written.of(TOPIC) == {ONE}
+    data, stat = await inner.get(acl_path(TOPIC))
+    assert decode_acls(acl_path(TOPIC), data) == {ONE}
+    assert stat.version == 0
+    writer.stop()
+    await inner.close()
