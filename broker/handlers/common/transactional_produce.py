@@ -85,11 +85,12 @@ class TransactionalProduce:
                 log = self._replica_manager.partition(topic, index).leader_log()
             except KafkaError:
                 continue  # The append returns the error.
-            if log.producer_state.has_open_transaction(header.producer_id):
+            producer_epoch = header.producer_epoch
+            if log.producer_state.has_open_transaction(header.producer_id, producer_epoch):
                 continue
-            producer = Producer(header.producer_id, header.producer_epoch)
+            producer = Producer(header.producer_id, producer_epoch)
             guards[topic, index] = log.verifications.begin(
-                header.producer_id, header.producer_epoch, header.base_sequence, self._now_ms()
+                header.producer_id, producer_epoch, header.base_sequence, self._now_ms()
             )
         return BegunTransaction(guards, producer)
 
