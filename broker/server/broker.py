@@ -74,6 +74,7 @@ from ottla.broker.server.open_listeners import OpenListeners
 from ottla.broker.server.quota_limits import QuotaLimits, build_quotas, cluster_watcher
 from ottla.broker.server.scheduler import BrokerScheduler
 from ottla.broker.server.settings import controller_settings, log_config_factory
+from ottla.controller.admin.own_features import own_features
 from ottla.controller.controller import Controller
 from ottla.controller.model import BrokerInfo
 from ottla.controller.registration import BrokerRegistration
@@ -142,7 +143,9 @@ class Broker:
         self.dynamic_config = DynamicConfig(
             self.store, self.runtime, config, self.broker_id, log_config_factory(config)
         )
-        self.features = FeatureCache(self.store, self.runtime, {})
+        self.features = FeatureCache(
+            self.store, self.runtime, own_features(config.inter_broker_protocol_version)
+        )
         self.policies = Policies(config)
         self.client_metrics = self._client_metrics()
         self.quotas: QuotaLimits = build_quotas(config)
@@ -282,6 +285,7 @@ class Broker:
             self.inter_broker_client,
             store,
             self.dynamic_config.group_configs,
+            self.features.transaction_version,
         )
         self._quota_watcher = cluster_watcher(self.quotas, self.metadata, self.broker_id)
         self.replica_epochs = ReplicaEpochs(store, self.broker_id, self.broker_epoch)

@@ -38,6 +38,7 @@ class Partitions:
 
     def __init__(self) -> None:
         self.appended: dict[TopicPartition, bytes] = {}
+        self.raised: dict[TopicPartition, bool] = {}
         self.pending: list[tuple[TopicPartition, Callable[[int], None]]] = []
         self.completed: list[tuple[int, int, bool]] = []
         self.writer = MarkerWriter(
@@ -45,9 +46,14 @@ class Partitions:
         )
 
     def append(
-        self, partition: TopicPartition, batch: bytes, on_result: Callable[[int], None]
+        self,
+        partition: TopicPartition,
+        batch: bytes,
+        is_raised: bool,
+        on_result: Callable[[int], None],
     ) -> None:
         self.appended[partition] = batch
+        self.raised[partition] = is_raised
         self.pending.append((partition, on_result))
 
     def response(self, errors: dict[TopicPartition, int] | None = None) -> None:

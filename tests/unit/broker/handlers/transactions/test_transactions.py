@@ -172,7 +172,9 @@ class CommitBroker:
             self.groups.coordinator.partition_for,
             self.groups.timer.clock.now_ms,
             GroupRequestErrorLog(self.groups.coordinator.events, self.groups.timer.clock.now_ms),
+            lambda: self.transaction_version,
         )
+        self.transaction_version = 2
         self.producer = self.transactions.ongoing(OFFSETS)
 
     def commit(
@@ -299,7 +301,9 @@ def test_failed_requests_are_logged(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize("version", [0, 1])
 def test_markers_from_other_coordinators(version: int) -> None:
     handler = WriteTxnMarkersHandler(
-        MarkerWriter(lambda where, batch, on_result: on_result(0), lambda *_: None, lambda: 1)
+        MarkerWriter(
+            lambda where, batch, is_raised, on_result: on_result(0), lambda *_: None, lambda: 1
+        )
     )
     request = WriteTxnMarkersRequest(
         [WritableTxnMarker(7, 0, True, [WritableTxnMarkerTopic("t", [0, 1])], 0)]
