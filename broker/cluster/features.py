@@ -62,6 +62,7 @@ class FeatureCache:
         self._own = {name: span for name, span in self.supported.items() if name in OWN_FEATURES}
         self._store = store
         self._runtime = runtime
+        self._reported: dict[str, str] = {}
         self._watches: list[WatchHandle] = []
         self._is_reading = False
         self._is_changed = False
@@ -132,8 +133,8 @@ class FeatureCache:
         stat = await self._store.exists(znodes.BROKER_IDS)
         brokers = await self._registered()
         levels = levels_in_effect(found, self._own, brokers)
-        for name, (low, high) in self._own.items():
-            self._report(name, found.get(name), levels.get(name, OFF), (low, high), brokers)
+        for name in self._own:
+            self._report(name, found.get(name), levels.get(name, OFF), brokers)
         return levels, max(changed, _last_change(stat))
 
     async def _set_levels(self) -> tuple[dict[str, int], int]:
@@ -166,36 +167,35 @@ class FeatureCache:
                 found.append(BrokerInfo(broker_id, ()))
         return found
 
-    def _report(
-        self,
-        name: str,
-        wanted: int | None,
-        level: int,
-        span: tuple[int, int],
-        brokers: list[BrokerInfo],
-    ) -> None:
-        """Log a level that is new in effect, and why a feature is off."""
-        if level == self.finalized.get(name, OFF) and self.epoch != NO_EPOCH:
-            return
+    def _report(self, name: str, wanted: int | None, level: int, brokers: list[BrokerInfo]) -> None:
+        """Log the level in effect, or why the feature is off, once while it stays so."""
+        severity, text = self._explain(name, wanted, level, brokers)
+        if self._reported.get(name) != text:
+            self._reported[name] = text
+            logger.log(severity, "%s", text)
+
+    def _explain(
+        self, name: str, wanted: int | None, level: int, brokers: list[BrokerInfo]
+    ) -> tuple[int, str]:
+        low, high = self._own[name]
+        where = znodes.OWN_LEVELS
         if level:
-            logger.info("Feature %s is finalized at level %d", name, level)
-        elif wanted == OFF:
-            logger.info("Feature %s is off: its level in %s is 0", name, znodes.OWN_LEVELS)
-        elif wanted is not None and not span[0] <= wanted <= span[1]:
-            logger.error(
-                "Feature %s is off: its level in %s is %d, this broker has %d to %d; set one of"
-                " them with UpdateFeatures",
-                *(name, znodes.OWN_LEVELS, wanted, *span),
+            return logging.INFO, f"Feature {name} is finalized at level {level}"
+        if wanted == OFF:
+            return logging.INFO, f"Feature {name} is off: its level in {where} is 0"
+        if wanted is not None and not low <= wanted <= high:
+            return (
+                logging.ERROR,
+                f"Feature {name} is off: its level in {where} is {wanted}, this broker has {low} to"
+                f" {high}; set one of them with UpdateFeatures",
             )
-        else:
-            without = unsupporting(name, span[0] if wanted is None else wanted, brokers)
-            logger.warning(
-                "Feature %s is off: %s not support it; it is on again without them",
-                name,
-                f"broker {without[0]} does"
-                if len(without) == 1
-                else f"brokers {', '.join(map(str, without))} do",
-            )
+        without = unsupporting(name, low if wanted is None else wanted, brokers)
+        them = f"broker {without[0]} does" if len(without) == 1 else f"brokers {without} do"
+        return (
+            logging.WARNING,
+            f"Feature {name} is off: {them} not support level {wanted or low}; it is on again when"
+            " all registered brokers do",
+        )
 
     def _replace(self, levels: dict[str, int], epoch: int) -> None:
         before = self.finalized

@@ -74,7 +74,8 @@ from ottla.broker.server.open_listeners import OpenListeners
 from ottla.broker.server.quota_limits import QuotaLimits, build_quotas, cluster_watcher
 from ottla.broker.server.scheduler import BrokerScheduler
 from ottla.broker.server.settings import controller_settings, log_config_factory
-from ottla.controller.admin.own_features import own_features
+from ottla.broker.transactions.state import TRANSACTION_VERSION_2
+from ottla.controller.admin.own_features import TRANSACTION_VERSION, own_features
 from ottla.controller.controller import Controller
 from ottla.controller.model import BrokerInfo
 from ottla.controller.registration import BrokerRegistration
@@ -126,6 +127,7 @@ class Broker:
         self._build_coordinators(on_all_disks_failed)
         self._build_front()
         self.controller_channel.connect(self.controller)
+        self.features.on_lowered = self._feature_lowered
         self.dynamic_config.listener = ConfigChanges(self)
 
     # -- base: clocks, threads, settings, metadata, clients for other brokers --------------------
@@ -489,6 +491,15 @@ class Broker:
         )
 
     # -- reports between parts --------------------------------------------------------------------
+
+    def _feature_lowered(self, name: str, level: int) -> None:
+        """Clients learn the level with their next connection, and change to the older protocol
+        after the transaction that they have."""
+        if name != TRANSACTION_VERSION or level >= TRANSACTION_VERSION_2:
+            return
+        for connection in self.network_server.connections:
+            if connection.raises_epochs:
+                connection.close(f"{name} is {level} now, which the client has to learn")
 
     def _high_watermark_advanced(self, partition: Partition) -> None:
         """A change of the in-sync replicas moved the high watermark."""

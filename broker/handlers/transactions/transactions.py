@@ -416,7 +416,10 @@ class EndTxnHandler:
         producer = Producer(request.producer_id, request.producer_epoch)
 
         version = context.header.api_version
-        client_version = TRANSACTION_VERSION_2 if version >= _RAISES_EPOCH_SINCE else 0
+        client_version = 0
+        if version >= _RAISES_EPOCH_SINCE:
+            client_version = TRANSACTION_VERSION_2
+            context.connection.raises_epochs = True
 
         def send_response(error: int, given: Producer) -> None:
             code = self._request_errors.logged(

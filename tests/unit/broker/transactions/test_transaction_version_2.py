@@ -135,22 +135,32 @@ def test_a_retry_reaches_the_next_coordinator() -> None:
 # Fencing.
 
 
-@pytest.mark.parametrize("how", ["init", "timeout"])
-def test_an_abort_that_fences_is_not_taken_for_a_retry(how: str) -> None:
-    """The fenced producer would go on with the epoch of the abort."""
+def test_the_abort_of_a_newer_producer_is_not_taken_for_a_retry() -> None:
+    """The fenced producer would go on with the epoch of the abort, and keep the newer one out."""
     setup = Setup()
     setup.transaction_version = TRANSACTION_VERSION_2
     producer = setup.producer()
     begin(setup, producer)
-    if how == "init":
-        assert setup.init() == (CONCURRENT, NO_PRODUCER)
-    else:
-        setup.timer.advance(1_000_000)
+    assert setup.init() == (CONCURRENT, NO_PRODUCER)
     assert setup.state() is S.COMPLETE_ABORT
     assert setup.transaction().value.epoch == producer.epoch + 2
     assert setup.end_and_raise(producer, committed=False) == [(FENCED, NO_PRODUCER)]
     assert setup.add(producer, T0, client_version=TRANSACTION_VERSION_2) == FENCED
     assert setup.init() == (NONE, Producer(producer.producer_id, producer.epoch + 3))
+
+
+def test_after_the_timeout_of_its_transaction_a_producer_may_go_on() -> None:
+    """Its records are fenced; the abort that follows is taken for the one that has happened."""
+    setup = Setup()
+    producer = setup.producer()
+    begin(setup, producer)
+    setup.timer.advance(1_000_000)
+    assert setup.state() is S.COMPLETE_ABORT
+    assert setup.add(producer, T0, client_version=TRANSACTION_VERSION_2) == FENCED
+    assert setup.end_and_raise(producer) == [(INVALID_STATE, NO_PRODUCER)]
+    given = producer._replace(epoch=producer.epoch + 1)
+    assert setup.end_and_raise(producer, committed=False) == [(NONE, given)]
+    begin(setup, given)
 
 
 def test_a_fenced_producer_is_no_retry_of_an_old_client() -> None:
