@@ -91,7 +91,7 @@ _unpack = HEADER.unpack_from
 _pack_offset = Struct(">q").pack_into
 _pack_epoch = Struct(">i").pack_into
 _CLIENT = AppendOrigin.CLIENT
-_OF_COORDINATORS = frozenset((AppendOrigin.COORDINATOR, AppendOrigin.RAISED_MARKER))
+_OF_COORDINATORS = (AppendOrigin.COORDINATOR, AppendOrigin.RAISED_MARKER)
 _OF_TRANSACTIONS = TRANSACTIONAL_MASK | CONTROL_MASK
 # Skips the Python frame of AppendedBatch(...), which is a tenth of the append of a small batch.
 _as_appended = tuple.__new__
