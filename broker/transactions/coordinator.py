@@ -248,9 +248,7 @@ class TransactionCoordinator:
                         update_timestamp_ms=now_ms,
                     ),
                 )
-            value = transaction.init_producer(
-                timeout_ms, expected, fresh_id, now_ms, self._transaction_version()
-            )
+            value = transaction.init_producer(timeout_ms, expected, fresh_id, now_ms)
         except RejectedRequest as rejection:
             response_callback(rejection.code, NO_PRODUCER)
             return
@@ -419,7 +417,7 @@ class TransactionCoordinator:
     def _abort_timed_out(
         self, state_partition: TransactionPartition, transaction: Transaction
     ) -> None:
-        value = transaction.fence(self._clock.now_ms(), self._transaction_version())
+        value = transaction.fence(self._clock.now_ms())
         self._prepare_completion(state_partition, transaction, value, _ignore)
 
     def _on_markers_written(

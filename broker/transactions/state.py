@@ -209,12 +209,11 @@ class Transaction:
         expected: Producer | None,
         fresh_id: int | None,
         now_ms: int,
-        version: int = 0,
     ) -> TransactionValue:
         """A producer starts, or (with `expected`) continues after an error (KIP-360).
 
-        With an ongoing transaction the returned value aborts it and fences its producer (`fence`,
-        to which `version` goes); the client retries until that is completed.
+        With an ongoing transaction the returned value aborts it and fences its producer; the client
+        retries until that is completed.
         """
         value = self.value
         if self.is_changing:
@@ -222,7 +221,7 @@ class Transaction:
         if expected is not None and not self._is_known(expected):
             raise RejectedRequest(ErrorCode.PRODUCER_FENCED)
         if value.state is TransactionState.ONGOING:
-            return self.fence(now_ms, version, by_newer_producer=True)
+            return self.fence(now_ms, by_newer_producer=True)
         if value.epoch >= LAST_USABLE_EPOCH and (expected is None or expected.epoch == value.epoch):
             if fresh_id is None:
                 raise NeedsProducerId
@@ -271,23 +270,18 @@ class Transaction:
             return value.epoch, value.last_epoch  # a retry: the same response
         raise RejectedRequest(ErrorCode.PRODUCER_FENCED)
 
-    def fence(
-        self, now_ms: int, version: int = 0, *, by_newer_producer: bool = False
-    ) -> TransactionValue:
+    def fence(self, now_ms: int, *, by_newer_producer: bool = False) -> TransactionValue:
         """Abort the ongoing transaction with a bumped epoch, which fences its producer.
 
-        `version` is the finalized transaction version. From version 2 on a producer whose
-        transaction has timed out may take the abort for its own, whose response it has missed, and
-        go on. One that a newer producer has fenced may not, or it would keep that one out: so the
-        epoch rises by 2 there. In Kafka 4.3 it rises by 1.
+        A producer of version 2 whose transaction has timed out may take the abort for its own,
+        whose response it has missed, and go on. One that a newer producer has fenced may not, or it
+        would keep that one out: so the epoch rises by 2 there. In Kafka 4.3 it rises by 1.
 
         No client was given the last epoch. One that uses it all the same is not fenced, but its
         transaction has to be aborted as others.
         """
         value = self.value
-        version = max(version, value.client_version)
-        is_raising = version >= TRANSACTION_VERSION_2
-        raised = value.epoch + (2 if is_raising and by_newer_producer else 1)
+        raised = value.epoch + (2 if value.is_raising and by_newer_producer else 1)
         return value._replace(
             state=TransactionState.PREPARE_ABORT,
             epoch=min(raised, MAX_EPOCH),
@@ -295,7 +289,6 @@ class Transaction:
             last_epoch=NO_PRODUCER_EPOCH,
             next_producer_id=NO_PRODUCER_ID,
             update_timestamp_ms=now_ms,
-            client_version=version if is_raising else value.client_version,
         )
 
     def add_partitions(

@@ -56,6 +56,8 @@ LONE_SECONDS = 0.05
 TAKEN_OVER = 0.08
 # How often a batch of a transaction that has ended arrives after it.
 LATE = 0.15
+# How often the next transaction follows at once.
+AT_ONCE = 0.5
 
 # The client that gets these stops: the producer is fenced, or its transaction is over.
 FATAL = frozenset(
@@ -478,6 +480,12 @@ class RaisingProducer(TransactionalProducer):
     kind = "raising"
     produce_version = 12
     newest = Versions(0, 5)
+
+    async def step(self) -> None:
+        """Now and then several, one at once after the other: the last one is being completed."""
+        await super().step()
+        while self.random.random() < AT_ONCE and not self.world.stopping:
+            await super().step()
 
     async def write(self, chosen: list[int], transaction: Any, *, with_offsets: bool) -> bool:
         for partition in chosen:

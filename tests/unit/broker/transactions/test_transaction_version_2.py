@@ -138,7 +138,6 @@ def test_a_retry_reaches_the_next_coordinator() -> None:
 def test_the_abort_of_a_newer_producer_is_not_taken_for_a_retry() -> None:
     """The fenced producer would go on with the epoch of the abort, and keep the newer one out."""
     setup = Setup()
-    setup.transaction_version = TRANSACTION_VERSION_2
     producer = setup.producer()
     begin(setup, producer)
     assert setup.init() == (CONCURRENT, NO_PRODUCER)
