@@ -67,7 +67,10 @@ def features(
         )
         rows.extend(lines)
         if not session.json:
-            supported = ", ".join(f"{row['feature']} {row['supported']}" for row in feature_rows)
+            supported = ", ".join(
+                f"{row['feature']} {row['supported']} (finalized: {row['finalized'] or 'off'})"
+                for row in feature_rows
+            )
             count = len(response.api_keys)
             say(f"broker {broker_id}: {count} APIs, features: {supported or 'none'}")
     if session.json:

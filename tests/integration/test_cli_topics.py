@@ -147,7 +147,7 @@ def test_the_cluster_its_apis_and_its_disks(ottla: CommandLine) -> None:
     assert [row["broker"] for row in info["brokers"]] == [7]
     assert info["without_leader"] == 0
     apis = ottla.done("features", "--json").value[0]["apis"]
-    assert {"broker": 7, "api": "Produce", "key": 0, "versions": "0-11"} in apis
+    assert {"broker": 7, "api": "Produce", "key": 0, "versions": "0-12"} in apis
     rows = ottla.done("log-dirs", "counted", "--json").value["partitions"]
     assert [(row["topic"], row["partition"], row["broker"]) for row in rows] == [
         ("counted", 0, 7),

@@ -506,7 +506,7 @@ class RaisingProducer(TransactionalProducer):
         if response is None:
             return None
         given = response.producer_id, response.producer_epoch
-        is_new = given[0] > self.producer_id and given[1] == 0
+        is_new = given[0] != self.producer_id and given[1] == 0
         if given != (self.producer_id, self.epoch + 1) and not is_new:
             self.world.complain(
                 f"{self.name}: {given} follows {(self.producer_id, self.epoch)} at the end of a "
