@@ -16,6 +16,7 @@ from ottla.protocol.messages.update_features import FeatureUpdateKey, UpdateFeat
 from ottla.protocol.topics import TRANSACTION_STATE_TOPIC
 from tests.doubles.apache_kafka import JVM_OPTIONS, JavaProcess
 from tests.doubles.broker_process import start_broker
+from tests.doubles.eventually import eventually
 from tests.doubles.kraft_kafka import kraft_library
 from tests.doubles.raising_producer import TRANSACTION_VERSION, level_at
 from tests.doubles.wire import Wire
@@ -96,7 +97,7 @@ def test_upgrades_and_downgrades_under_load(tmp_path: Path) -> None:
             for level in (1, 2, 0, 2, 1, 2):
                 time.sleep(1.0)  # some transactions between two changes
                 set_level(bootstrap, level)
-                assert level_at(bootstrap)[0] == level
+                eventually(lambda level=level: level_at(bootstrap)[0] == level)
             features_tool(bootstrap, "downgrade", "--feature", f"{TRANSACTION_VERSION}=1")
             load.process.wait(DEADLINE_S)
         finally:
