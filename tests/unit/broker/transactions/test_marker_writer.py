@@ -249,3 +249,12 @@ async def test_a_cancelled_read_reports_nothing_of_the_partition() -> None:
     await asyncio.sleep(0)
     await stop(*running_tasks())
     assert deleted == [False]
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_the_transaction_version_says_how_a_marker_is_checked(version: int) -> None:
+    partitions = Partitions()
+    asked = request(T0)
+    asked.markers[0].transaction_version = version
+    run_at_once(partitions.writer.write(asked, lambda _: None))
+    assert partitions.raised == {T0: version == 2}
