@@ -139,22 +139,42 @@ class TransactionalProduce:
         to begin again, with the next `attempt`.
         """
         adds = version >= ADDS_PARTITIONS_SINCE
+        producer = begun.producer
+        assert producer is not None
 
         def verified(errors: dict[TopicPartition, int]) -> None:
-            if adds and attempt < _RETRIES and ErrorCode.CONCURRENT_TRANSACTIONS in errors.values():
+            if (
+                adds
+                and attempt < _RETRIES
+                and (
+                    ErrorCode.CONCURRENT_TRANSACTIONS in errors.values()
+                    or self._has_lost_guard(begun.guards, producer.producer_id)
+                )
+            ):
                 self._timer.schedule(_RETRY_MS, on_concurrent)
             else:
                 on_verified(_without_errors(entries, errors, adds=adds))
 
-        assert begun.producer is not None
         self._verifier.verify(
             transactional_id,
-            begun.producer,
+            producer,
             frozenset(TopicPartition(*key) for key in begun.guards),
             verified,
             knows_abortable=version >= _ABORTABLE_SINCE,
             adds=adds,
         )
+
+    def _has_lost_guard(self, guards: Guards, producer_id: int) -> bool:
+        """Whether the marker of the last transaction came while the coordinator was asked: one of
+        Kafka 3, which has not raised the epoch and so may be that of this transaction."""
+        for (topic, index), guard in guards.items():
+            try:
+                log = self._replica_manager.partition(topic, index).leader_log()
+            except KafkaError:
+                continue  # The append returns the error.
+            if not log.verifications.allows(producer_id, guard):
+                return True
+        return False
 
 
 def _without_errors(

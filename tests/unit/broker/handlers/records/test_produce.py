@@ -361,3 +361,23 @@ def test_while_the_last_transaction_is_completed_the_request_waits(is_completed:
     assert row.error_code == (0 if is_completed else ErrorCode.CONCURRENT_TRANSACTIONS)
     assert path.log().log_end_offset == int(is_completed)
     assert len(path.verifier.asked) == (5 if is_completed else 6)
+
+
+def test_a_marker_that_comes_while_the_coordinator_is_asked() -> None:
+    """Of a coordinator of Kafka 3, with the same epoch: it asks again."""
+    path = DataPath()
+    path.lead()
+    path.log().verifications.enabled = True
+    verify = path.verifier.verify
+
+    def verify_late(*arguments: object, **named: object) -> None:
+        if len(path.verifier.asked) == 0:
+            path.log().verifications.end(7)
+        verify(*arguments, **named)  # type: ignore[arg-type]  # passed on
+
+    path.verifier.verify = verify_late  # type: ignore[method-assign]
+    asked = ask(path, request(transactional(), transactional_id="x"), ADDS)
+    path.timer.advance(60)
+    (row,) = rows(asked)
+    assert row.error_code == 0
+    assert len(path.verifier.asked) == 2
