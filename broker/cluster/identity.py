@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.config.broker_config import Endpoint
 from ottla.broker.config.errors import ConfigError
+from ottla.controller.admin.own_features import own_features
 from ottla.controller.model import BrokerInfo
 from ottla.controller.model import Endpoint as RegisteredEndpoint
 from ottla.controller.registration import (
@@ -123,7 +124,8 @@ def broker_info(config: BrokerConfig, broker_id: int, ports: dict[str, int]) -> 
         endpoints.append(
             RegisteredEndpoint(endpoint.listener_name, endpoint.security_protocol, host, port)
         )
-    return BrokerInfo(broker_id, tuple(endpoints), config.broker_rack)
+    features = own_features(config.inter_broker_protocol_version)
+    return BrokerInfo(broker_id, tuple(endpoints), config.broker_rack, features=features)
 
 
 def machine_name() -> str:

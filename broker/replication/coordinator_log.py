@@ -61,7 +61,7 @@ class ReplicatedCoordinatorLog:
     ) -> Verification | None:
         """See `CoordinatorLog`; None as well when this broker is not the leader (any more)."""
         log = self._replica_manager.log_of(TopicPartition(self._topic, partition))
-        if log is None or log.producer_state.has_open_transaction(producer_id):
+        if log is None or log.producer_state.has_open_transaction(producer_id, producer_epoch):
             return None
         if not log.verifications.enabled:
             return None

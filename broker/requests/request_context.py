@@ -163,6 +163,7 @@ class RequestConnection(Protocol):
     closed: bool
     client_software_name: str
     client_software_version: str
+    raises_epochs: bool
     writable_topics: dict[str, int] | None
 
     def send_response(self, context: RequestContext, parts: list[Any]) -> None: ...

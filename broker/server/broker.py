@@ -75,6 +75,8 @@ from ottla.broker.server.open_listeners import OpenListeners
 from ottla.broker.server.quota_limits import QuotaLimits, build_quotas, cluster_watcher
 from ottla.broker.server.scheduler import BrokerScheduler
 from ottla.broker.server.settings import controller_settings, log_config_factory
+from ottla.broker.transactions.state import TRANSACTION_VERSION_2
+from ottla.controller.admin.own_features import TRANSACTION_VERSION, own_features
 from ottla.controller.controller import Controller
 from ottla.controller.model import BrokerInfo
 from ottla.controller.registration import BrokerRegistration
@@ -126,6 +128,7 @@ class Broker:
         self._build_coordinators(on_all_disks_failed)
         self._build_front()
         self.controller_channel.connect(self.controller)
+        self.features.on_lowered = self._feature_lowered
         self.dynamic_config.listener = ConfigChanges(self)
 
     # -- base: clocks, threads, settings, metadata, clients for other brokers --------------------
@@ -143,7 +146,9 @@ class Broker:
         self.dynamic_config = DynamicConfig(
             self.store, self.runtime, config, self.broker_id, log_config_factory(config)
         )
-        self.features = FeatureCache(self.store, self.runtime, {})
+        self.features = FeatureCache(
+            self.store, self.runtime, own_features(config.inter_broker_protocol_version)
+        )
         self.policies = Policies(config)
         self.client_metrics = self._client_metrics()
         self.quotas: QuotaLimits = build_quotas(config)
@@ -284,6 +289,7 @@ class Broker:
             self.inter_broker_client,
             store,
             self.dynamic_config.group_configs,
+            self.features.transaction_version,
         )
         self._quota_watcher = cluster_watcher(self.quotas, self.metadata, self.broker_id)
         self.replica_epochs = ReplicaEpochs(store, self.broker_id, self.broker_epoch)
@@ -501,6 +507,15 @@ class Broker:
         )
 
     # -- reports between parts --------------------------------------------------------------------
+
+    def _feature_lowered(self, name: str, level: int) -> None:
+        """Clients learn the level with their next connection, and change to the older protocol
+        after the transaction that they have."""
+        if name != TRANSACTION_VERSION or level >= TRANSACTION_VERSION_2:
+            return
+        for connection in self.network_server.connections:
+            if connection.raises_epochs:
+                connection.close(f"{name} is {level} now, which the client has to learn")
 
     def _high_watermark_advanced(self, partition: Partition) -> None:
         """A change of the in-sync replicas moved the high watermark."""

@@ -55,8 +55,10 @@ class Coordinators:
         inter_broker_client: InterBrokerClient,
         store: ZnodeStore,
         group_configs: Callable[[str], Mapping[str, str]],
+        transaction_version: Callable[[], int],
     ) -> None:
-        """`group_configs` returns the settings of a group that are set."""
+        """`group_configs` returns the settings of a group that are set, `transaction_version` the
+        finalized level of that feature."""
         self._config = config
         self._replica_manager = replica_manager
         loop = asyncio.get_running_loop()
@@ -124,6 +126,7 @@ class Coordinators:
                 inter_broker_client.write_markers,
                 partial(existing_partitions, store),
             ),
+            transaction_version,
         )
         self.verifier = TransactionVerifier(
             broker_id,
@@ -212,7 +215,11 @@ class Coordinators:
             self.share.partitions.drop_group(group_id)
 
     def _append_marker(
-        self, where: TopicPartition, batch: bytes, on_result: Callable[[int], None]
+        self,
+        where: TopicPartition,
+        batch: bytes,
+        is_raised: bool,
+        on_result: Callable[[int], None],
     ) -> None:
         response = PartitionProduceResponse(where.partition)
         self._replica_manager.append_records(
@@ -220,7 +227,7 @@ class Coordinators:
             self._config.request_timeout_ms,
             [(where.topic, where.partition, bytearray(batch), response)],
             lambda: on_result(response.error_code),
-            AppendOrigin.COORDINATOR,
+            AppendOrigin.RAISED_MARKER if is_raised else AppendOrigin.COORDINATOR,
         )
 
 

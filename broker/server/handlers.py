@@ -94,7 +94,9 @@ def build_handlers(broker: Broker) -> list[object]:
         ProduceHandler(
             manager,
             hints,
-            TransactionalProduce(manager, verifier, now_ms),
+            TransactionalProduce(
+                manager, verifier, broker.timer, now_ms, broker.features.transaction_version
+            ),
             quotas.produce,
         ),
         FetchHandler(
@@ -143,7 +145,13 @@ def build_handlers(broker: Broker) -> list[object]:
         OffsetFetchHandler(groups.commits, metadata, znode_offsets),
         OffsetDeleteHandler(groups.admin, metadata),
         TxnOffsetCommitHandler(
-            groups.commits, verifier, metadata, groups.partition_for, now_ms, group_errors
+            groups.commits,
+            verifier,
+            metadata,
+            groups.partition_for,
+            now_ms,
+            group_errors,
+            broker.features.transaction_version,
         ),
         InitProducerIdHandler(transactions, transaction_errors),
         AddPartitionsToTxnHandlers(

@@ -24,6 +24,7 @@ from ottla.broker.transactions.state import (
     COMPLETING,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
+    TRANSACTION_VERSION_2,
     NeedsProducerId,
     Producer,
     RejectedRequest,
@@ -46,7 +47,8 @@ logger = logging.getLogger("ottla.transactions")
 NO_PRODUCER = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 ErrorCallback = Callable[[int], None]
-InitProducerIdCallback = Callable[[int, Producer], None]
+ProducerCallback = Callable[[int, Producer], None]
+"""Gets the error and the producer id and epoch of the client from now on; -1 with an error."""
 
 
 class TransactionSettings:
@@ -95,7 +97,10 @@ class TransactionCoordinator:
         defer: Defer,
         producer_ids: ProducerIdManager,
         transport: BrokerMarkerTransport,
+        transaction_version: Callable[[], int] = lambda: 0,
     ) -> None:
+        """`transaction_version` returns the finalized level of that feature."""
+        self._transaction_version = transaction_version
         self._settings = settings
         self._log = log
         self._timer = timer
@@ -196,7 +201,7 @@ class TransactionCoordinator:
         transactional_id: str | None,
         timeout_ms: int,
         expected: Producer | None,
-        response_callback: InitProducerIdCallback,
+        response_callback: ProducerCallback,
     ) -> None:
         """Return a producer id for an idempotent (no transactional id) or transactional producer.
 
@@ -219,7 +224,7 @@ class TransactionCoordinator:
         timeout_ms: int,
         expected: Producer | None,
         fresh_id: int | None,
-        response_callback: InitProducerIdCallback,
+        response_callback: ProducerCallback,
     ) -> None:
         """Run a second time, with `fresh_id`, when a new producer id is needed."""
         error = self.partitions.status_of(transactional_id)
@@ -289,11 +294,18 @@ class TransactionCoordinator:
         producer: Producer,
         partitions: frozenset[TopicPartition],
         response_callback: ErrorCallback,
+        client_version: int = 0,
     ) -> None:
-        """Add partitions to the transaction of the producer, which starts one if needed."""
+        """Add partitions to the transaction of the producer, which starts one if needed.
+
+        `client_version` is the transaction version of the client: with 2 its epoch will rise at the
+        end of the transaction.
+        """
         try:
             state_partition, transaction = self._find(transactional_id)
-            value = transaction.add_partitions(producer, partitions, self._clock.now_ms())
+            value = transaction.add_partitions(
+                producer, partitions, self._clock.now_ms(), client_version
+            )
         except RejectedRequest as rejection:
             response_callback(rejection.code)
             return
@@ -320,20 +332,59 @@ class TransactionCoordinator:
         transactional_id: str | None,
         producer: Producer,
         committed: bool,
-        response_callback: ErrorCallback,
+        response_callback: ProducerCallback,
+        client_version: int = 0,
     ) -> None:
         """Commit or abort. Responds when PrepareCommit or PrepareAbort is committed to the log;
-        then the markers are sent."""
+        then the markers are sent. A client of transaction version 2 goes on with the producer id
+        and epoch that it gets."""
+        self._end(transactional_id, producer, committed, None, response_callback, client_version)
+
+    def _end(
+        self,
+        transactional_id: str | None,
+        producer: Producer,
+        committed: bool,
+        fresh_id: int | None,
+        response_callback: ProducerCallback,
+        client_version: int,
+    ) -> None:
+        """Run a second time, with `fresh_id`, when a new producer id is needed."""
+        now_ms = self._clock.now_ms()
         try:
             state_partition, transaction = self._find(transactional_id)
-            value = transaction.end(producer, committed, self._clock.now_ms())
+            if client_version >= TRANSACTION_VERSION_2:
+                value = transaction.end_and_raise(producer, committed, fresh_id, now_ms)
+            else:
+                value = transaction.end(producer, committed, now_ms)
         except RejectedRequest as rejection:
-            response_callback(rejection.code)
+            response_callback(rejection.code, NO_PRODUCER)
             return
+        except NeedsProducerId:
+            self._producer_ids.take(
+                lambda error, fresh: (
+                    response_callback(error, NO_PRODUCER)
+                    if error
+                    else self._end(
+                        transactional_id,
+                        producer,
+                        committed,
+                        fresh,
+                        response_callback,
+                        client_version,
+                    )
+                )
+            )
+            return
+        given = (value or transaction.value).client_producer
+
+        def respond(error: int) -> None:
+            response_callback(error, NO_PRODUCER if error else given)
+
         if value is None:
-            response_callback(ErrorCode.NONE)
+            respond(ErrorCode.NONE)
         else:
-            self._prepare_completion(state_partition, transaction, value, response_callback)
+            self._prepare_completion(state_partition, transaction, value, respond)
 
     def _find(self, transactional_id: str | None) -> tuple[TransactionPartition, Transaction]:
         if not transactional_id:
@@ -416,7 +467,7 @@ class TransactionCoordinator:
                 (
                     self._clock.now_ms(),
                     transaction_key(transaction.transactional_id),
-                    transaction_value(value),
+                    transaction_value(value, self._transaction_version()),
                     None,
                 )
             ]

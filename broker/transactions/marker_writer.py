@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.broker.runtime.tasks import spawn
 from ottla.broker.transactions.markers import NO_LEADER, OnResponse
+from ottla.broker.transactions.state import TRANSACTION_VERSION_2
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -30,8 +31,9 @@ logger = logging.getLogger("ottla.transactions")
 
 REQUEST_TIMEOUT_SECONDS = 30.0  # as request.timeout.ms
 
-AppendMarker = Callable[[TopicPartition, bytes, Callable[[int], None]], None]
-"""Appends a control batch with acks=-1 to a partition led here; the callback gets the error."""
+AppendMarker = Callable[[TopicPartition, bytes, bool, Callable[[int], None]], None]
+"""Appends a control batch with acks=-1 to a partition led here; the callback gets the error. The
+third argument is whether its epoch is above that of the records (transaction version 2)."""
 
 OnTransactionCompleted = Callable[[int, int, bool], None]
 """Gets (producer id, partition of the offsets topic, committed) when a marker is committed."""
@@ -101,7 +103,8 @@ class MarkerWriter:
                 producer_epoch=marker.producer_epoch,
                 timestamp_ms=self._now_ms(),
             )
-            self._append_marker(where, batch, partial(on_result, marker, where))
+            is_raised = marker.transaction_version >= TRANSACTION_VERSION_2
+            self._append_marker(where, batch, is_raised, partial(on_result, marker, where))
             yield
 
 

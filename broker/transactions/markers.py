@@ -259,6 +259,7 @@ def _marker(pending: PendingMarkers, partitions: list[TopicPartition]) -> Writab
         transaction_result=pending.committed,
         topics=[WritableTxnMarkerTopic(name, indexes) for name, indexes in topics.items()],
         coordinator_epoch=pending.state_partition.leader_epoch,
+        transaction_version=value.client_version,
     )
 
 

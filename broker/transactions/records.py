@@ -1,7 +1,9 @@
-"""The records of `__transaction_state`, in the format of Kafka 3.9.
+"""The records of `__transaction_state`, in the format of Kafka 3.9 and 4.
 
-Keys have version 0. Values are written with version 0, as Kafka does without the feature
-`transaction.version`, which needs KRaft; version 1 can be read.
+Keys have version 0. Values have version 0 unless the feature `transaction.version` is finalized at
+1 or above, or the transaction is that of a client of version 2: then version 1, whose tagged fields
+have the producer ids before and after. Kafka 3.5 and later read both, and so do the last fixes of
+3.0 to 3.4 (KIP-915).
 """
 
 import struct
@@ -9,7 +11,7 @@ import struct
 from ottla.broker.coordination.stored_records import UnreadableRecord
 from ottla.broker.transactions.state import (
     NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
+    TRANSACTION_VERSION_1,
     TransactionState,
     TransactionValue,
 )
@@ -23,7 +25,6 @@ from ottla.protocol.messages.stored.transaction_log import (
 from ottla.protocol.topics import TopicPartition
 
 KEY_VERSION = 0
-VALUE_VERSION = 0
 MAX_VALUE_VERSION = 1
 
 _SHORT = struct.Struct(">h")
@@ -44,7 +45,9 @@ def read_key(key: bytes) -> str | None:
         raise UnreadableRecord(f"the key {key[:64]!r} cannot be read: {problem}") from None
 
 
-def transaction_value(value: TransactionValue) -> bytes:
+def transaction_value(value: TransactionValue, level: int = 0) -> bytes:
+    """`level` is the finalized `transaction.version`."""
+    version = int(level >= TRANSACTION_VERSION_1 or value.is_raising)
     topics: dict[str, list[int]] = {}
     for partition in sorted(value.partitions):
         topics.setdefault(partition.topic, []).append(partition.partition)
@@ -58,9 +61,12 @@ def transaction_value(value: TransactionValue) -> bytes:
         else [PartitionsSchema(topic, indexes) for topic, indexes in topics.items()],
         transaction_last_update_timestamp_ms=value.update_timestamp_ms,
         transaction_start_timestamp_ms=value.start_timestamp_ms,
+        previous_producer_id=value.last_producer_id,
+        next_producer_id=value.next_producer_id,
+        client_transaction_version=value.client_version,
     )
-    body: bytes = encoder(TransactionLogValue, VALUE_VERSION)(stored)
-    return _SHORT.pack(VALUE_VERSION) + body
+    body: bytes = encoder(TransactionLogValue, version)(stored)
+    return _SHORT.pack(version) + body
 
 
 def read_value(transactional_id: str, data: bytes) -> TransactionValue:
@@ -88,6 +94,8 @@ def read_value(transactional_id: str, data: bytes) -> TransactionValue:
         ),
         stored.transaction_start_timestamp_ms,
         stored.transaction_last_update_timestamp_ms,
-        NO_PRODUCER_ID,
+        stored.previous_producer_id,
         NO_PRODUCER_EPOCH,
+        stored.next_producer_id,
+        stored.client_transaction_version,
     )

@@ -12,6 +12,11 @@ The metadata of a transactional id is one immutable `TransactionValue`: that of 
 change is a new value, which is appended first and replaces the old one when it is committed.
 Meanwhile the transaction has a pending state, and other changes get CONCURRENT_TRANSACTIONS.
 Mirrors Kafka's `TransactionMetadata`.
+
+A client of transaction version 2 (KIP-890, second part) has its epoch raised by each end of a
+transaction. So a retried end is known by its epoch, and a late record of a transaction that has
+ended is fenced. It may also abort without having added a partition: from Empty and both Complete
+states. The last epoch that a client may have is followed by a new producer id.
 """
 
 from enum import IntEnum
@@ -26,6 +31,11 @@ NO_TIMESTAMP = -1
 MAX_EPOCH = 32_767
 # The last epoch is reserved for fencing: after this one a new producer id is used.
 LAST_USABLE_EPOCH = MAX_EPOCH - 1
+
+# Levels of the feature transaction.version: records of the log have tagged fields from 1 on, and
+# each end of a transaction raises the epoch from 2 on.
+TRANSACTION_VERSION_1 = 1
+TRANSACTION_VERSION_2 = 2
 
 
 class TransactionState(IntEnum):
@@ -75,7 +85,15 @@ VALID_PREDECESSORS: dict[TransactionState, frozenset[TransactionState]] = {
         )
     ),
     TransactionState.PREPARE_COMMIT: frozenset((TransactionState.ONGOING,)),
-    TransactionState.PREPARE_ABORT: frozenset((TransactionState.ONGOING,)),
+    TransactionState.PREPARE_ABORT: frozenset(
+        (
+            TransactionState.ONGOING,
+            # An abort without partitions, of a client of transaction version 2.
+            TransactionState.EMPTY,
+            TransactionState.COMPLETE_COMMIT,
+            TransactionState.COMPLETE_ABORT,
+        )
+    ),
     TransactionState.COMPLETE_COMMIT: frozenset((TransactionState.PREPARE_COMMIT,)),
     TransactionState.COMPLETE_ABORT: frozenset((TransactionState.PREPARE_ABORT,)),
     TransactionState.DEAD: frozenset(
@@ -88,6 +106,7 @@ VALID_PREDECESSORS: dict[TransactionState, frozenset[TransactionState]] = {
 }
 
 COMPLETING = frozenset((TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT))
+COMPLETED = frozenset((TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT))
 
 
 class Producer(NamedTuple):
@@ -100,8 +119,11 @@ class Producer(NamedTuple):
 class TransactionValue(NamedTuple):
     """The metadata of a transactional id.
 
-    `last_producer_id` and `last_epoch` are those before the last InitProducerId, so that a retry
-    gets the same response; version 0 of the record does not have them.
+    `last_producer_id` and `last_epoch` are those before the last change of them, so that a retried
+    InitProducerId gets the same response. No record has `last_epoch`, and those of version 0 have
+    neither of them, nor the fields below. `next_producer_id` follows when the transaction that is
+    being ended is completed, with epoch 0. `client_version` is the transaction version of the
+    client that made the last change.
     """
 
     state: TransactionState
@@ -113,6 +135,20 @@ class TransactionValue(NamedTuple):
     update_timestamp_ms: int = NO_TIMESTAMP
     last_producer_id: int = NO_PRODUCER_ID
     last_epoch: int = NO_PRODUCER_EPOCH
+    next_producer_id: int = NO_PRODUCER_ID
+    client_version: int = 0
+
+    @property
+    def is_raising(self) -> bool:
+        """Whether the last change was made with transaction version 2."""
+        return self.client_version >= TRANSACTION_VERSION_2
+
+    @property
+    def client_producer(self) -> Producer:
+        """The producer id and epoch with which the client goes on."""
+        if self.next_producer_id != NO_PRODUCER_ID:
+            return Producer(self.next_producer_id, 0)
+        return Producer(self.producer_id, self.epoch)
 
 
 class RejectedRequest(Exception):
@@ -168,7 +204,11 @@ class Transaction:
     # Transitions. Each returns the value to append, or raises RejectedRequest.
 
     def init_producer(
-        self, timeout_ms: int, expected: Producer | None, fresh_id: int | None, now_ms: int
+        self,
+        timeout_ms: int,
+        expected: Producer | None,
+        fresh_id: int | None,
+        now_ms: int,
     ) -> TransactionValue:
         """A producer starts, or (with `expected`) continues after an error (KIP-360).
 
@@ -181,7 +221,7 @@ class Transaction:
         if expected is not None and not self._is_known(expected):
             raise RejectedRequest(ErrorCode.PRODUCER_FENCED)
         if value.state is TransactionState.ONGOING:
-            return self.fence(now_ms)
+            return self.fence(now_ms, by_newer_producer=True)
         if value.epoch >= LAST_USABLE_EPOCH and (expected is None or expected.epoch == value.epoch):
             if fresh_id is None:
                 raise NeedsProducerId
@@ -193,6 +233,7 @@ class Transaction:
                 update_timestamp_ms=now_ms,
                 last_producer_id=value.producer_id,
                 last_epoch=NO_PRODUCER_EPOCH if expected is None else value.epoch,
+                client_version=value.client_version,
             )
         epoch, last_epoch = self._next_epoch(expected)
         return TransactionValue(
@@ -203,6 +244,7 @@ class Transaction:
             update_timestamp_ms=now_ms,
             last_producer_id=value.producer_id,
             last_epoch=last_epoch,
+            client_version=value.client_version,
         )
 
     def _is_known(self, expected: Producer) -> bool:
@@ -228,24 +270,39 @@ class Transaction:
             return value.epoch, value.last_epoch  # a retry: the same response
         raise RejectedRequest(ErrorCode.PRODUCER_FENCED)
 
-    def fence(self, now_ms: int) -> TransactionValue:
+    def fence(self, now_ms: int, *, by_newer_producer: bool = False) -> TransactionValue:
         """Abort the ongoing transaction with a bumped epoch, which fences its producer.
+
+        A producer of version 2 whose transaction has timed out may take the abort for its own,
+        whose response it has missed, and go on. One that a newer producer has fenced may not, or it
+        would keep that one out: so the epoch rises by 2 there. In Kafka 4.3 it rises by 1.
 
         No client was given the last epoch. One that uses it all the same is not fenced, but its
         transaction has to be aborted as others.
         """
-        return self.value._replace(
+        value = self.value
+        raised = value.epoch + (2 if value.is_raising and by_newer_producer else 1)
+        return value._replace(
             state=TransactionState.PREPARE_ABORT,
-            epoch=min(self.value.epoch + 1, MAX_EPOCH),
+            epoch=min(raised, MAX_EPOCH),
+            last_producer_id=value.producer_id,
             last_epoch=NO_PRODUCER_EPOCH,
+            next_producer_id=NO_PRODUCER_ID,
             update_timestamp_ms=now_ms,
         )
 
     def add_partitions(
-        self, producer: Producer, partitions: frozenset[TopicPartition], now_ms: int
+        self,
+        producer: Producer,
+        partitions: frozenset[TopicPartition],
+        now_ms: int,
+        client_version: int = 0,
     ) -> TransactionValue | None:
         """Add partitions; None when the transaction has all of them already."""
         value = self.value
+        if client_version >= TRANSACTION_VERSION_2 and self.is_changing:
+            # First: the client may have the producer id that comes with the completion.
+            raise RejectedRequest(ErrorCode.CONCURRENT_TRANSACTIONS)
         self._check_producer(producer)
         if self.is_changing:
             raise RejectedRequest(ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -260,6 +317,8 @@ class Transaction:
             partitions=value.partitions | partitions,
             start_timestamp_ms=started_at,
             update_timestamp_ms=now_ms,
+            last_producer_id=value.producer_id,
+            client_version=client_version,
         )
 
     def verify_partitions(
@@ -277,7 +336,7 @@ class Transaction:
         }
 
     def end(self, producer: Producer, committed: bool, now_ms: int) -> TransactionValue | None:
-        """Commit or abort; None when that is completed already."""
+        """Commit or abort for a client before version 2; None when that is completed already."""
         value = self.value
         self._check_producer(producer)
         if self.is_changing:
@@ -288,21 +347,83 @@ class Transaction:
                 if committed
                 else TransactionState.PREPARE_ABORT,
                 update_timestamp_ms=now_ms,
+                last_producer_id=value.producer_id,
+                client_version=0,
             )
-        done = TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT
-        if value.state is done:
+        if value.state is _completed(committed):
             return None
         raise RejectedRequest(ErrorCode.INVALID_TXN_STATE)
+
+    def end_and_raise(
+        self, producer: Producer, committed: bool, fresh_id: int | None, now_ms: int
+    ) -> TransactionValue | None:
+        """Commit or abort for a client of version 2 and raise its epoch; None when it is a retry of
+        an end that is completed.
+
+        Raises NeedsProducerId when there is no next epoch; `fresh_id` follows then.
+        """
+        value = self.value
+        if value.state in COMPLETING and producer == value.client_producer:
+            # The client goes on while the markers are written, and aborts. Kafka fences it.
+            raise RejectedRequest(ErrorCode.CONCURRENT_TRANSACTIONS)
+        is_retry = self._is_retried_end(producer)
+        if producer.producer_id != value.producer_id and not is_retry:
+            raise RejectedRequest(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        if not is_retry and producer.epoch != value.epoch:
+            raise RejectedRequest(ErrorCode.PRODUCER_FENCED)
+        if self.is_changing:
+            raise RejectedRequest(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if is_retry:
+            if value.state is _completed(committed):
+                return None
+            raise RejectedRequest(ErrorCode.INVALID_TXN_STATE)
+        is_ongoing = value.state is TransactionState.ONGOING
+        if committed and not is_ongoing:
+            raise RejectedRequest(ErrorCode.INVALID_TXN_STATE)
+        next_id = NO_PRODUCER_ID
+        if value.epoch >= LAST_USABLE_EPOCH:
+            if fresh_id is None:
+                raise NeedsProducerId
+            next_id = fresh_id
+        return value._replace(
+            state=TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT,
+            epoch=min(value.epoch + 1, MAX_EPOCH),
+            start_timestamp_ms=value.start_timestamp_ms if is_ongoing else now_ms,
+            update_timestamp_ms=now_ms,
+            last_producer_id=value.producer_id,
+            last_epoch=value.epoch,
+            next_producer_id=next_id,
+            client_version=TRANSACTION_VERSION_2,
+        )
+
+    def _is_retried_end(self, producer: Producer) -> bool:
+        """Whether a producer of version 2 repeats the request that ended the last transaction."""
+        value = self.value
+        if not value.is_raising:
+            return False
+        if value.state in COMPLETED and value.epoch == 0:
+            # The end has exhausted the epochs of the producer id before.
+            return producer == (value.last_producer_id, LAST_USABLE_EPOCH)
+        if value.state not in COMPLETED | COMPLETING or producer.producer_id != value.producer_id:
+            return False
+        if value.epoch == MAX_EPOCH and value.next_producer_id == NO_PRODUCER_ID:
+            return False  # a newer producer or the timeout has aborted it: `fence`
+        return producer.epoch + 1 == value.epoch
 
     def complete(self, now_ms: int) -> TransactionValue:
         """All markers are written."""
         value = self.value
+        next_producer = value.client_producer
         return value._replace(
             state=TransactionState.COMPLETE_COMMIT
             if value.state is TransactionState.PREPARE_COMMIT
             else TransactionState.COMPLETE_ABORT,
+            producer_id=next_producer.producer_id,
+            epoch=next_producer.epoch,
             partitions=frozenset(),
             update_timestamp_ms=now_ms,
+            last_producer_id=value.producer_id,
+            next_producer_id=NO_PRODUCER_ID,
         )
 
     def _check_producer(self, producer: Producer) -> None:
@@ -328,3 +449,7 @@ class Transaction:
             and value.state in VALID_PREDECESSORS[TransactionState.DEAD]
             and value.update_timestamp_ms <= now_ms - expiration_ms
         )
+
+
+def _completed(committed: bool) -> TransactionState:
+    return TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT

@@ -2,7 +2,8 @@
 
 Before the first records of a transaction are appended to a partition, its leader verifies that the
 transaction is ongoing and contains the partition. Otherwise a delayed request could start a hanging
-transaction, which no coordinator ends. Mirrors `AddPartitionsToTxnManager`.
+transaction, which no coordinator ends. For a client of transaction version 2, which does not send
+AddPartitionsToTxn, the leader adds the partition. Mirrors `AddPartitionsToTxnManager`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.broker.runtime.tasks import spawn
 from ottla.broker.transactions.coordinator import TransactionCoordinator
-from ottla.broker.transactions.state import Producer
+from ottla.broker.transactions.state import TRANSACTION_VERSION_2, Producer
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -67,9 +68,13 @@ class TransactionVerifier:
         on_verified: OnVerified,
         *,
         knows_abortable: bool,
+        adds: bool = False,
     ) -> None:
-        """`knows_abortable`: the version of the request knows TRANSACTION_ABORTABLE."""
-        if not self.enabled:
+        """Verify, or with `adds` add the partitions, which is not subject to the setting.
+
+        `knows_abortable`: the version of the request knows TRANSACTION_ABORTABLE.
+        """
+        if not self.enabled and not adds:
             on_verified({})
             return
         snapshot = self._metadata.snapshot
@@ -77,11 +82,21 @@ class TransactionVerifier:
         where = snapshot.partition(TRANSACTION_STATE_TOPIC, index)
         if where is None or where.leader not in snapshot.brokers:
             on_verified(dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        elif where.leader == self._broker_id and adds:
+            self._coordinator.add_partitions(
+                transactional_id,
+                producer,
+                partitions,
+                lambda error: on_verified(
+                    _for_client(dict.fromkeys(partitions, error), knows_abortable)
+                ),
+                TRANSACTION_VERSION_2,
+            )
         elif where.leader == self._broker_id:
             errors = self._coordinator.verify_partitions(transactional_id, producer, partitions)
             on_verified(_for_client(errors, knows_abortable))
         else:
-            request = _request(transactional_id, producer, partitions)
+            request = _request(transactional_id, producer, partitions, verify_only=not adds)
             spawn(
                 self._send_verification(
                     where.leader, request, partitions, on_verified, knows_abortable
@@ -133,7 +148,11 @@ def _for_client(errors: Errors, knows_abortable: bool) -> Errors:
 
 
 def _request(
-    transactional_id: str, producer: Producer, partitions: frozenset[TopicPartition]
+    transactional_id: str,
+    producer: Producer,
+    partitions: frozenset[TopicPartition],
+    *,
+    verify_only: bool,
 ) -> AddPartitionsToTxnRequest:
     topics: dict[str, list[int]] = {}
     for partition in partitions:
@@ -144,7 +163,7 @@ def _request(
                 transactional_id=transactional_id,
                 producer_id=producer.producer_id,
                 producer_epoch=producer.epoch,
-                verify_only=True,
+                verify_only=verify_only,
                 topics=[AddPartitionsToTxnTopic(name, found) for name, found in topics.items()],
             )
         ]

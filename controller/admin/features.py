@@ -1,18 +1,24 @@
-"""The finalized features of the cluster in `/feature` (KIP-584)."""
+"""The finalized features of the cluster in `/feature` (KIP-584), and those of `own_features`."""
 
 import logging
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from ottla.controller.admin.own_features import OFF, OWN_FEATURES, levels_in_effect
 from ottla.controller.errors import OK, ApiError
 from ottla.controller.model import BrokerInfo
 from ottla.controller.settings import ControlVersions
 from ottla.controller.state.context import ControllerContext
 from ottla.controller.state.fenced_writes import FencedWriter
 from ottla.controller.tree import znodes
-from ottla.controller.tree.store import NoNode
+from ottla.controller.tree.store import NoNode, make_paths
 from ottla.controller.tree.znode_json import MalformedZnode
-from ottla.controller.tree.znodes_admin import decode_features, encode_features
+from ottla.controller.tree.znodes_admin import (
+    decode_features,
+    decode_own_levels,
+    encode_features,
+    encode_own_levels,
+)
 from ottla.protocol.errors import ErrorCode
 
 logger = logging.getLogger("ottla.controller")
@@ -45,6 +51,8 @@ class Features:
         self.versions = versions
         self.supported = supported
         self.finalized: dict[str, int] = {}
+        # Those of Ottla's own features that are set, in effect or not.
+        self._own_levels: dict[str, int] = {}
 
     def is_compatible(self, broker: BrokerInfo) -> bool:
         """Whether the broker supports all finalized levels."""
@@ -63,7 +71,9 @@ class Features:
         try:
             data, _ = await self.writer.store.get(znodes.FEATURE)
         except NoNode:
-            defaults = {name: high for name, (_, high) in self.supported.items()}
+            defaults = {
+                name: high for name, (_, high) in self.supported.items() if name not in OWN_FEATURES
+            }
             await self._write(defaults if enable else {}, enable)
             return
         try:
@@ -72,8 +82,18 @@ class Features:
             logger.error("Ignoring the finalized features: %s", error)
             self.finalized = {}
             return
+        misplaced = levels.keys() & OWN_FEATURES.keys()
+        if misplaced:
+            logger.error(
+                "Removing the levels of %s from %s: they belong in %s, set them with"
+                " UpdateFeatures",
+                ", ".join(sorted(misplaced)),
+                znodes.FEATURE,
+                znodes.OWN_LEVELS,
+            )
+            levels = {name: level for name, level in levels.items() if name not in misplaced}
         wanted = levels if enable and enabled else {}
-        if (enabled, levels) != (enable, wanted):
+        if misplaced or (enabled, levels) != (enable, wanted):
             await self._write(wanted, enable)
         else:
             self.finalized = levels
@@ -91,10 +111,13 @@ class Features:
         """UpdateFeatures: a row for each feature; the valid ones are written. What is finalized
         is read again: a tool may have written the znode."""
         await self.load()
-        levels = dict(self.finalized)
+        await self._load_own()
+        in_effect = self._in_effect()
+        before = {**self.finalized, **in_effect}
+        levels = dict(before)
         rows: dict[str, ApiError] = {}
         for update in updates:
-            problem = self._problem(update)
+            problem = self._problem(update, before)
             if problem is not None:
                 rows[update.feature] = ApiError(ErrorCode.INVALID_REQUEST, problem)
                 continue
@@ -103,18 +126,46 @@ class Features:
                 levels.pop(update.feature)
             else:
                 levels[update.feature] = update.level
-        if levels != self.finalized and not validate_only:
-            await self._write(levels, True)
+        if validate_only:
+            return rows
+        general = {name: level for name, level in levels.items() if name not in OWN_FEATURES}
+        if general != self.finalized:
+            await self._write(general, True)
+        own = {name: levels.get(name, OFF) for name in self.supported if name in OWN_FEATURES}
+        changed = {name: level for name, level in own.items() if level != in_effect.get(name, OFF)}
+        if changed:
+            await self._write_own({**self._own_levels, **changed})
         return rows
 
-    def _problem(self, update: FeatureUpdate) -> str | None:
+    async def _load_own(self) -> None:
+        try:
+            data, _ = await self.writer.store.get(znodes.OWN_LEVELS)
+            self._own_levels = decode_own_levels(data)
+        except NoNode:
+            self._own_levels = {}
+        except MalformedZnode as error:  # what is set now replaces it
+            logger.error("Ignoring the levels of features: %s", error)
+            self._own_levels = {}
+
+    async def _write_own(self, levels: dict[str, int]) -> None:
+        await make_paths(self.writer.store, [znodes.OWN_LEVELS.rpartition("/")[0]])
+        await self.writer.set_or_create(znodes.OWN_LEVELS, encode_own_levels(levels))
+        self._own_levels = levels
+        logger.info("Levels of features in %s: %s", znodes.OWN_LEVELS, levels)
+
+    def _in_effect(self) -> dict[str, int]:
+        """The levels of Ottla's own features that are on."""
+        supported = {name: span for name, span in self.supported.items() if name in OWN_FEATURES}
+        return levels_in_effect(self._own_levels, supported, self.context.brokers.values())
+
+    def _problem(self, update: FeatureUpdate, before: Mapping[str, int]) -> str | None:
         if not self.versions.feature_versioning:
             return "Feature versioning system is disabled by inter.broker.protocol.version."
         if not update.feature:
             return "Feature name can not be empty."
         if update.upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
             return "Received unknown upgrade type."
-        existing = self.finalized.get(update.feature)
+        existing = before.get(update.feature)
         if _is_deletion(update):
             return (
                 None if existing is not None else "Can not delete non-existing finalized feature."

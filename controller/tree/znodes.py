@@ -63,6 +63,10 @@ REGISTRATIONS = "/ottla/registrations"
 changes it in the multi that creates `/brokers/ids/N`, so that a write can fail after a registration
 that its controller has not heard of. Kafka ignores the znode."""
 
+OWN_LEVELS = "/ottla/features"
+"""Not in Kafka: the levels of Ottla's own features that an administrator has set. Kafka ignores the
+znode, but would end at its start if they were in `/feature`."""
+
 REPLICA_EPOCHS = "/ottla/replica_epochs"
 """Not in Kafka: one znode for each broker, with the leader epochs of replicas that are ahead of the
 tree. Kafka ignores it."""

@@ -17,6 +17,7 @@ from ottla.controller.tree.znodes import (
     DELETED_TOPICS,
     FEATURE,
     LOG_DIR_FAILURE,
+    OWN_LEVELS,
     PREFERRED_REPLICA_ELECTION,
     PROCESSED_BROKERS,
     PRODUCER_ID_BLOCK,
@@ -187,6 +188,20 @@ def decode_features(data: bytes) -> tuple[bool, dict[str, int]]:
         for name, value in features.items()
     }
     return integer(FEATURE, payload, "status") == 1, levels
+
+
+def encode_own_levels(levels: Mapping[str, int]) -> bytes:
+    return encode_json({"version": 1, "levels": dict(levels)})
+
+
+def decode_own_levels(data: bytes) -> dict[str, int]:
+    """The level of each feature that is set; 0 is off."""
+    payload = decode_json(OWN_LEVELS, data)
+    version = integer(OWN_LEVELS, payload, "version")
+    if version != 1:
+        raise MalformedZnode(f"{OWN_LEVELS} has version {version}; 1 is known")
+    levels = json_object(OWN_LEVELS, payload.get("levels"))
+    return {name: integer(OWN_LEVELS, levels, name) for name in levels}
 
 
 def encode_deleted_topics(

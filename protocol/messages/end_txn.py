@@ -17,7 +17,7 @@ class EndTxnRequest(Message):
     NAME = "EndTxnRequest"
     API_KEY = 26
     MIN_VERSION = 0
-    MAX_VERSION = 4
+    MAX_VERSION = 5
     FIRST_FLEXIBLE_VERSION = 3
     FIELDS = (
         "transactional_id string 0+",
@@ -45,24 +45,32 @@ class EndTxnResponse(Message):
     __slots__ = (
         "throttle_time_ms",
         "error_code",
+        "producer_id",
+        "producer_epoch",
         "unknown_tagged_fields",
     )
     NAME = "EndTxnResponse"
     API_KEY = 26
     MIN_VERSION = 0
-    MAX_VERSION = 4
+    MAX_VERSION = 5
     FIRST_FLEXIBLE_VERSION = 3
     FIELDS = (
         "throttle_time_ms int32 0+",
         "error_code int16 0+",
+        "producer_id int64 5+ default -1 ignorable",
+        "producer_epoch int16 5+ default -1 ignorable",
     )
 
     def __init__(
         self,
         throttle_time_ms: int = 0,
         error_code: int = 0,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
         unknown_tagged_fields: dict[int, bytes] | None = None,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
         self.unknown_tagged_fields = unknown_tagged_fields

@@ -61,7 +61,7 @@ class ProduceRequest(Message):
     NAME = "ProduceRequest"
     API_KEY = 0
     MIN_VERSION = 0
-    MAX_VERSION = 11
+    MAX_VERSION = 12
     FIRST_FLEXIBLE_VERSION = 9
     FIELDS = (
         "transactional_id string 3+ null 3+ default null",
@@ -237,7 +237,7 @@ class ProduceResponse(Message):
     NAME = "ProduceResponse"
     API_KEY = 0
     MIN_VERSION = 0
-    MAX_VERSION = 11
+    MAX_VERSION = 12
     FIRST_FLEXIBLE_VERSION = 9
     FIELDS = (
         "responses [TopicProduceResponse] 0+",

@@ -85,7 +85,7 @@ class ApiKey:
 
 # key, name, module, min version, max version, first flexible version
 APIS: tuple[tuple[int, str, str, int, int, int], ...] = (
-    (0, "Produce", "produce", 0, 11, 9),
+    (0, "Produce", "produce", 0, 12, 9),
     (1, "Fetch", "fetch", 0, 17, 12),
     (2, "ListOffsets", "list_offsets", 0, 9, 6),
     (3, "Metadata", "metadata", 0, 12, 9),
@@ -111,9 +111,9 @@ APIS: tuple[tuple[int, str, str, int, int, int], ...] = (
     (23, "OffsetForLeaderEpoch", "offset_for_leader_epoch", 0, 4, 4),
     (24, "AddPartitionsToTxn", "add_partitions_to_txn", 0, 5, 3),
     (25, "AddOffsetsToTxn", "add_offsets_to_txn", 0, 4, 3),
-    (26, "EndTxn", "end_txn", 0, 4, 3),
-    (27, "WriteTxnMarkers", "write_txn_markers", 0, 1, 1),
-    (28, "TxnOffsetCommit", "txn_offset_commit", 0, 4, 3),
+    (26, "EndTxn", "end_txn", 0, 5, 3),
+    (27, "WriteTxnMarkers", "write_txn_markers", 0, 2, 1),
+    (28, "TxnOffsetCommit", "txn_offset_commit", 0, 5, 3),
     (29, "DescribeAcls", "describe_acls", 0, 3, 2),
     (30, "CreateAcls", "create_acls", 0, 3, 2),
     (31, "DeleteAcls", "delete_acls", 0, 3, 2),

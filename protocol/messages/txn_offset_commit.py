@@ -73,7 +73,7 @@ class TxnOffsetCommitRequest(Message):
     NAME = "TxnOffsetCommitRequest"
     API_KEY = 28
     MIN_VERSION = 0
-    MAX_VERSION = 4
+    MAX_VERSION = 5
     FIRST_FLEXIBLE_VERSION = 3
     FIELDS = (
         "transactional_id string 0+",
@@ -162,7 +162,7 @@ class TxnOffsetCommitResponse(Message):
     NAME = "TxnOffsetCommitResponse"
     API_KEY = 28
     MIN_VERSION = 0
-    MAX_VERSION = 4
+    MAX_VERSION = 5
     FIRST_FLEXIBLE_VERSION = 3
     FIELDS = (
         "throttle_time_ms int32 0+",

@@ -13,6 +13,7 @@ class WritableTxnMarker(Struct):
         "transaction_result",
         "topics",
         "coordinator_epoch",
+        "transaction_version",
         "unknown_tagged_fields",
     )
     FIELDS = (
@@ -21,6 +22,7 @@ class WritableTxnMarker(Struct):
         "transaction_result bool 0+",
         "topics [WritableTxnMarkerTopic] 0+",
         "coordinator_epoch int32 0+",
+        "transaction_version int8 2+ ignorable",
     )
 
     def __init__(
@@ -30,6 +32,7 @@ class WritableTxnMarker(Struct):
         transaction_result: bool = False,
         topics: list[WritableTxnMarkerTopic] = EMPTY,
         coordinator_epoch: int = 0,
+        transaction_version: int = 0,
         unknown_tagged_fields: dict[int, bytes] | None = None,
     ) -> None:
         self.producer_id = producer_id
@@ -37,6 +40,7 @@ class WritableTxnMarker(Struct):
         self.transaction_result = transaction_result
         self.topics = [] if topics is EMPTY else topics
         self.coordinator_epoch = coordinator_epoch
+        self.transaction_version = transaction_version
         self.unknown_tagged_fields = unknown_tagged_fields
 
 
@@ -70,7 +74,7 @@ class WriteTxnMarkersRequest(Message):
     NAME = "WriteTxnMarkersRequest"
     API_KEY = 27
     MIN_VERSION = 0
-    MAX_VERSION = 1
+    MAX_VERSION = 2
     FIRST_FLEXIBLE_VERSION = 1
     FIELDS = (
         "markers [WritableTxnMarker] 0+",
@@ -159,7 +163,7 @@ class WriteTxnMarkersResponse(Message):
     NAME = "WriteTxnMarkersResponse"
     API_KEY = 27
     MIN_VERSION = 0
-    MAX_VERSION = 1
+    MAX_VERSION = 2
     FIRST_FLEXIBLE_VERSION = 1
     FIELDS = (
         "markers [WritableTxnMarkerResult] 0+",

@@ -71,6 +71,10 @@ INIT_PRODUCER_ID_VERSIONS = Versions(0, 5)
 ADD_PARTITIONS_VERSIONS = Versions(0, 3)
 # The first one with stable offsets (KIP-447), and the last one for one group.
 STABLE_FETCH_VERSIONS = Versions(7, 7)
+# Those before transaction version 2 (KIP-890): with it the epoch rises when a transaction ends, and
+# a driver that repeats a decision, or a task, would need the one that the other was given.
+END_VERSIONS = Versions(0, 4)
+COMMIT_OFFSETS_VERSIONS = Versions(0, 4)
 OPEN = "Ongoing"
 
 FENCED = (
@@ -165,7 +169,8 @@ class Transactions:
             committed=committed,
         )
         route = CoordinatorOf(producer.transactional_id, TRANSACTION)
-        self._check(what, self._call(what, request, route, EndTxnResponse).error_code)
+        response = self._call(what, request, route, EndTxnResponse, END_VERSIONS)
+        self._check(what, response.error_code)
 
     # --- many transactions -----------------------------------------------------------------------
 
@@ -347,6 +352,7 @@ class Transactions:
                 CoordinatorOf(group),
                 TxnOffsetCommitResponse,
                 lambda response: [r.error_code for t in response.topics for r in t.partitions],
+                COMMIT_OFFSETS_VERSIONS,
             )
 
     # --- calls to the coordinator ----------------------------------------------------------------

@@ -91,6 +91,7 @@ _unpack = HEADER.unpack_from
 _pack_offset = Struct(">q").pack_into
 _pack_epoch = Struct(">i").pack_into
 _CLIENT = AppendOrigin.CLIENT
+_OF_COORDINATORS = (AppendOrigin.COORDINATOR, AppendOrigin.RAISED_MARKER)
 _OF_TRANSACTIONS = TRANSACTIONAL_MASK | CONTROL_MASK
 # Skips the Python frame of AppendedBatch(...), which is a tenth of the append of a small batch.
 _as_appended = tuple.__new__
@@ -320,7 +321,7 @@ class Log:
         budget: ValidationBudget | None,
     ) -> AppendInfo:
         """`append` for anything but a single plain batch."""
-        self.local.check_writable(even_if_full=origin is AppendOrigin.COORDINATOR)
+        self.local.check_writable(even_if_full=origin in _OF_COORDINATORS)
         validated = validate_records(records, self.config, origin, now_ms, budget)
         return self._append_validated(validated, leader_epoch, now_ms, origin, verification)
 
@@ -920,7 +921,8 @@ class _ProducerChanges:
         self._verification = verification
         self._appends: dict[int, ProducerAppend] = {}
         self._completed: list[CompletedTransaction] = []
-        self._transactional: set[int] = set()
+        # Producer ids, with the epoch below which a marker ends pending verifications; None: all.
+        self._transactional: dict[int, int | None] = {}
 
     def check(self, accepted: Accepted) -> AppendedBatch | None:
         """Raise ProducerError. Returns the earlier append if this one is a duplicate of it."""
@@ -937,9 +939,10 @@ class _ProducerChanges:
                 if duplicate is not None:
                     return duplicate
             if header.is_transactional:
-                self._transactional.add(producer_id)
+                is_raised = self._origin is AppendOrigin.RAISED_MARKER
+                self._transactional[producer_id] = header.producer_epoch if is_raised else None
                 if self._origin is not AppendOrigin.REPLICATION and not header.is_control:
-                    self._check_verified(producer_id)
+                    self._check_verified(producer_id, header.producer_epoch)
             append = self._appends.get(producer_id)
             if append is None:
                 lowest = self._verifications.lowest_sequence(producer_id)
@@ -951,8 +954,8 @@ class _ProducerChanges:
                 self._completed.append(completed)
         return None
 
-    def _check_verified(self, producer_id: int) -> None:
-        if self._producers.has_open_transaction(producer_id):
+    def _check_verified(self, producer_id: int, epoch: int) -> None:
+        if self._producers.has_open_transaction(producer_id, epoch):
             return
         if not self._verifications.allows(producer_id, self._verification):
             raise InvalidTransactionState(
@@ -977,8 +980,8 @@ class _ProducerChanges:
             return False
         state = self._producers
         state.update(self._appends.values())
-        for producer_id in self._transactional:
-            self._verifications.end(producer_id)
+        for producer_id, below_epoch in self._transactional.items():
+            self._verifications.end(producer_id, below_epoch)
         for completed in self._completed:
             state.complete(completed)
         return True

@@ -32,6 +32,8 @@ class AppendOrigin(Enum):
     CLIENT = "client"  # a producer: everything is checked
     REPLICATION = "replication"  # the leader: it has validated the batches and assigned offsets
     COORDINATOR = "coordinator"  # a coordinator of this broker: no sequence numbers are checked
+    # A marker of transaction version 2, whose epoch is above that of the records it ends (KIP-1228)
+    RAISED_MARKER = "raised marker"
 
 
 class AppendedBatch(NamedTuple):
@@ -188,6 +190,8 @@ class ProducerAppend:
         """
         entry = self.entry
         self._check_epoch(producer_epoch, offset)
+        if self._origin is AppendOrigin.RAISED_MARKER:
+            self._check_raised(producer_epoch, offset)
         if coordinator_epoch < entry.coordinator_epoch:
             message = (
                 f"{self._name}: marker for producer {entry.producer_id} at offset {offset} has"
@@ -219,6 +223,17 @@ class ProducerAppend:
         if self._origin is not AppendOrigin.REPLICATION:
             raise InvalidProducerEpoch(message, entry.producer_id)
         logger.warning("%s", message)
+
+    def _check_raised(self, epoch: int, offset: int) -> None:
+        """A late marker of the transaction before has the epoch of the open transaction."""
+        entry = self.entry
+        if epoch == entry.epoch and entry.transaction_first_offset != NO_OFFSET:
+            raise InvalidProducerEpoch(
+                f"{self._name}: marker for producer {entry.producer_id} at offset {offset} has"
+                f" producer epoch {epoch}, which the open transaction has; it belongs to an earlier"
+                " one",
+                entry.producer_id,
+            )
 
     def _check_sequence(self, epoch: int, first_sequence: int, offset: int) -> None:
         entry = self.entry

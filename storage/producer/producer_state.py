@@ -118,9 +118,14 @@ class ProducerState:
         """The first offset of the oldest open transaction."""
         return next(iter(self._ongoing), None)
 
-    def has_open_transaction(self, producer_id: int) -> bool:
+    def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Whether a transaction of this epoch is open.
+
+        With transaction version 2 a producer raises its epoch with each transaction, and may begin
+        the next one before the marker of the last one is written here.
+        """
         entry = self.producers.get(producer_id)
-        return entry is not None and entry.transaction_first_offset >= 0
+        return entry is not None and entry.transaction_first_offset >= 0 and entry.epoch == epoch
 
     def open_transactions(self) -> dict[int, int]:
         """First offset -> producer id of the open transactions, oldest first."""

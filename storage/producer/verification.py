@@ -52,9 +52,15 @@ class Verifications:
             return True
         return guard is not None and self._pending.get(producer_id) is guard
 
-    def end(self, producer_id: int) -> None:
-        """The transaction has begun, or a marker was written: the guard is no longer valid."""
-        self._pending.pop(producer_id, None)
+    def end(self, producer_id: int, below_epoch: int | None = None) -> None:
+        """The transaction has begun, or a marker was written: the guard is no longer valid.
+
+        One of `below_epoch` or above stays: the marker has raised the epoch to that of the
+        producer's next transaction, which may be verified already.
+        """
+        found = self._pending.get(producer_id)
+        if found is not None and (below_epoch is None or found.epoch < below_epoch):
+            del self._pending[producer_id]
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
         """Remove verifications that were begun `expiration_ms` or longer ago."""

@@ -31,6 +31,7 @@ class Peer:
     client_host, client_port = "10.0.0.1", 50_000
     local_address = ("10.0.0.2", 9092)
     client_software_name = client_software_version = ""
+    raises_epochs = False
 
     def __init__(self) -> None:
         self.closed = False

@@ -49,12 +49,19 @@ def append(log: Log, records: list[NewRecord] | int = 1, **fields: object) -> Ap
     return info
 
 
-def end_transaction(log: Log, producer_id: int, *, committed: bool, epoch: int = 0) -> AppendInfo:
+def end_transaction(
+    log: Log,
+    producer_id: int,
+    *,
+    committed: bool,
+    epoch: int = 0,
+    origin: AppendOrigin = AppendOrigin.COORDINATOR,
+) -> AppendInfo:
     info = log.append(
         marker(producer_id, committed=committed, epoch=epoch),
         leader_epoch=0,
         now_ms=NOW_MS,
-        origin=AppendOrigin.COORDINATOR,
+        origin=origin,
     )
     log.update_high_watermark(log.log_end_offset)
     return info

@@ -4,6 +4,8 @@ Needs a JDK (17 or newer) and, the first time, Maven and the network. The file c
 byte for byte, as long as the definitions and the Java program stay the same.
 """
 
+import gzip
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,8 @@ from pathlib import Path
 from ottla.protocol.generate import load_definitions
 from tests.doubles import maven
 from tests.doubles.apache_kafka import kafka_library
+from tests.doubles.kraft_kafka import LIBRARY as LIBRARY_4_3
+from tests.doubles.kraft_kafka import kraft_library
 from tests.golden.assignors import regenerate as assignors
 from tests.golden.identity import regenerate as identity
 from tests.golden.records import regenerate as records
@@ -32,6 +36,20 @@ NEWEST = [
     "ConsumerGroupCurrentMemberAssignmentValue",
     "ListConfigResourcesRequest",
     "ListConfigResourcesResponse",
+]
+# Whose last version Kafka 3.9 has not, or not with all of its tagged fields: transaction version 2.
+TRANSACTIONS = [
+    *(
+        f"{name}{side}"
+        for name in ("EndTxn", "TxnOffsetCommit")
+        for side in ("Request", "Response")
+    ),
+    *(
+        f"{name}{side}"
+        for name in ("Produce", "WriteTxnMarkers")
+        for side in ("Request", "Response")
+    ),
+    "TransactionLogValue",
 ]
 # Where the messages of share groups (KIP-932) have stable versions.
 SHARE_ARTIFACTS = ("kafka-clients", "kafka-group-coordinator", "kafka-share-coordinator")
@@ -61,13 +79,29 @@ def write(library: Path, file_name: str, names: list[str]) -> None:
     """The vectors of these messages by the classes in `library`."""
     target = HERE / file_name
     program = str(HERE / "GenerateGolden.java")
-    if library == SHARE_LIBRARY:  # Kafka 4.2 moved the classes of records
+    if library in (SHARE_LIBRARY, LIBRARY_4_3):  # Kafka 4.2 moved the classes of records
         text = (HERE / "GenerateGolden.java").read_text()
         moved = library.parent / "GenerateGolden.java"
         moved.write_text(text.replace(".common.record.", ".common.record.internal."))
         program = str(moved)
     subprocess.run(["java", "-cp", f"{library}/*", program, str(target), *names], check=True)
     print(f"golden: {target.name} has {target.stat().st_size} bytes", file=sys.stderr)
+
+
+def keep_last_versions(file_name: str) -> None:
+    """Keep the vectors of our last version of each message, without fields of later ones."""
+    target = HERE / file_name
+    last = {
+        message.name: message.versions.last
+        for messages in load_definitions().values()
+        for message in messages
+    }
+    kept = []
+    for line in gzip.decompress(target.read_bytes()).decode().splitlines(keepends=True):
+        vector = json.loads(line)
+        if vector["version"] == last[vector["name"]]:
+            kept.append(line.replace(',"topic_id":"AAAAAAAAAAAAAAAAAAAAAA"', ""))
+    target.write_bytes(gzip.compress("".join(kept).encode(), mtime=0))
 
 
 def main() -> None:
@@ -81,6 +115,8 @@ def main() -> None:
     write(LIBRARY, "messages.jsonl.gz", [name for name in names if name not in [*LATER, *share]])
     write(LATER_LIBRARY, "messages_4.jsonl.gz", LATER)
     write(SHARE_LIBRARY, "messages_share.jsonl.gz", share)
+    write(kraft_library(), "messages_transactions.jsonl.gz", TRANSACTIONS)
+    keep_last_versions("messages_transactions.jsonl.gz")
     records.main(LIBRARY)
     assignors.main(LIBRARY)
     remote_log_metadata.main(LIBRARY)

@@ -147,12 +147,30 @@ def test_the_cluster_its_apis_and_its_disks(ottla: CommandLine) -> None:
     assert [row["broker"] for row in info["brokers"]] == [7]
     assert info["without_leader"] == 0
     apis = ottla.done("features", "--json").value[0]["apis"]
-    assert {"broker": 7, "api": "Produce", "key": 0, "versions": "0-11"} in apis
+    assert {"broker": 7, "api": "Produce", "key": 0, "versions": "0-12"} in apis
+    features_are_set(ottla)
     rows = ottla.done("log-dirs", "counted", "--json").value["partitions"]
     assert [(row["topic"], row["partition"], row["broker"]) for row in rows] == [
         ("counted", 0, 7),
         ("counted", 1, 7),
     ]
+
+
+def features_are_set(ottla: CommandLine) -> None:
+    name = "transaction.version"
+    for level in (1, 1, 0, 2):
+        (found,) = ottla.done("features", "--set", f"{name}={level}", "--json").value
+        expected = [{"feature": name, "supported": "0-2", "finalized": level or None}]
+        assert found["features"] == expected
+    assert f"features: {name} 0-2 (finalized: 2)" in ottla.done("features").output
+    for wrong, code, error in (
+        (f"{name}=9", 1, f"ottla: {name}: Could not apply finalized feature update"),
+        ("other=1", 1, "ottla: other: Could not apply finalized feature update"),
+        (f"{name}=off", 2, f"ottla: --set {name}=off is not NAME=LEVEL"),
+    ):
+        refused = ottla("features", "--set", wrong)
+        assert refused.code == code
+        assert refused.errors.startswith(error)
 
 
 def test_client_properties_are_checked_before_anything_is_asked(

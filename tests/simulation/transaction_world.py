@@ -10,6 +10,10 @@ chooses the steps. The rules:
 * a producer that was fenced by a newer one changes nothing any more;
 * what a transactional id is given (producer id and epoch) only grows;
 * in the end no partition holds a transaction that stays open.
+
+Some producers use transaction version 2: their epoch rises with each transaction, a partition is
+added when they write to it, and a retried end is known by its epoch. A marker request may come a
+second time, late.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from functools import partial
 from typing import NamedTuple
 
 from ottla.broker.transactions.markers import OnResponse
-from ottla.broker.transactions.state import Producer
+from ottla.broker.transactions.state import TRANSACTION_VERSION_2, Producer
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -63,15 +67,22 @@ class PartitionModel:
             return False
         self.epochs[producer.producer_id] = producer.epoch
         found = self.open.get(producer.producer_id)
+        if found is not None and found.epoch < producer.epoch:
+            raise AssertionError("a transaction begins before the last one has its marker")
         assert found is None or found.transaction == transaction, "a transaction was never ended"
         self.open[producer.producer_id] = Open(producer.epoch, transaction)
         return True
 
-    def mark(self, producer: Producer, committed: bool, coordinator_epoch: int) -> int:
+    def mark(
+        self, producer: Producer, committed: bool, coordinator_epoch: int, version: int
+    ) -> int:
         if coordinator_epoch < self.coordinator_epochs.get(producer.producer_id, -1):
             return ErrorCode.TRANSACTION_COORDINATOR_FENCED
         if producer.epoch < self.epochs.get(producer.producer_id, -1):
             return ErrorCode.INVALID_PRODUCER_EPOCH
+        found = self.open.get(producer.producer_id)
+        if version >= TRANSACTION_VERSION_2 and found and found.epoch == producer.epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH  # of the transaction before
         self.coordinator_epochs[producer.producer_id] = coordinator_epoch
         self.epochs[producer.producer_id] = producer.epoch
         ended = self.open.pop(producer.producer_id, None)
@@ -86,6 +97,7 @@ class Network:
     def __init__(self, world: World) -> None:
         self._world = world
         self.requests: list[tuple[WriteTxnMarkersRequest, OnResponse]] = []
+        self.sent_again: list[WriteTxnMarkersRequest] = []
 
     def leader_of(self, partition: TopicPartition) -> int | None:
         if self._world.random.random() < 0.1 and not self._world.is_finishing:
@@ -102,7 +114,14 @@ class Network:
 
     def deliver(self) -> None:
         request, on_response = self.requests.pop(self._world.random.randrange(len(self.requests)))
+        if all(marker.transaction_version >= TRANSACTION_VERSION_2 for marker in request.markers):
+            self.sent_again = [*self.sent_again[-9:], request]
         on_response(self._write(request))
+
+    def deliver_late(self) -> None:
+        """A copy of a request that was on its way when it was sent again."""
+        if self.sent_again:
+            self._write(self._world.random.choice(self.sent_again))
 
     def lose(self) -> None:
         """The request or its response is lost: the markers may be written or not."""
@@ -131,6 +150,7 @@ class Network:
             Producer(marker.producer_id, marker.producer_epoch),
             marker.transaction_result,
             marker.coordinator_epoch,
+            marker.transaction_version,
         )
 
 
@@ -140,6 +160,7 @@ class Application:
     def __init__(self, world: World, transactional_id: str) -> None:
         self.world = world
         self.transactional_id = transactional_id
+        self.version = world.random.choice((0, TRANSACTION_VERSION_2))
         self.producer: Producer | None = None
         self.transaction: int | None = None
         self.added: set[TopicPartition] = set()
@@ -188,6 +209,7 @@ class Application:
             self.producer,
             frozenset((where,)),
             partial(self.is_added, where),
+            self.version,
         )
 
     def is_added(self, where: TopicPartition, error: int) -> None:
@@ -213,16 +235,23 @@ class Application:
         self.is_waiting = True
         self.ending = committed
         self.world.setup.coordinator.end_transaction(
-            self.transactional_id, self.producer, committed, partial(self.ended, committed)
+            self.transactional_id,
+            self.producer,
+            committed,
+            partial(self.ended, committed),
+            self.version,
         )
 
-    def ended(self, committed: bool, error: int) -> None:
+    def ended(self, committed: bool, error: int, given: Producer) -> None:
         self.is_waiting = False
         if self.is_dead:
             return
         if error == ErrorCode.NONE:
             self.world.check_current(self, "end a transaction")
             assert self.transaction is not None
+            if self.version:
+                self.producer = given
+                self.world.given(self.transactional_id, given)
             if self.added:
                 self.world.confirmed(self.transaction, committed)
             self.transaction = self.ending = None
@@ -268,6 +297,7 @@ class World:
             (12, self.record_is_committed),
             (8, self.marker_request_arrives),
             (1, self.marker_request_is_lost),
+            (1, self.network.deliver_late),
             (2, self.time_passes),
             (1.5, self.application_starts),
             (0.5, self.application_dies),

@@ -15,6 +15,7 @@ from functools import cached_property
 from ottla.broker.cluster.features import FeatureCache
 from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.request_channel import HandlerEntry, RequestContext
+from ottla.controller.admin.own_features import OFF, OWN_FEATURES
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.api_versions import (
     ApiVersion,
@@ -32,6 +33,9 @@ serves."""
 # What is kept for each connection, and is a label of a metric. Kafka has no bound of its own; the
 # protocol's is 32 KB, and the request comes before authentication.
 _MAX_KEPT = 100
+
+# From this version on a supported feature may have level 0.
+_LEVEL_0_SINCE = 4
 
 # KIP-511: the valid names and versions of clients, which are used as metric labels.
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -70,14 +74,17 @@ class ApiVersionsHandler:
                 found.append(ApiVersion(listed.api_key, listed.min_version, newest))
         return found
 
-    def response(self, error_code: int = ErrorCode.NONE) -> ApiVersionsResponse:
+    def response(self, error_code: int = ErrorCode.NONE, version: int = 0) -> ApiVersionsResponse:
         """The list, with an error code for the response to an unknown version."""
         features = self._features
         return ApiVersionsResponse(
             error_code=error_code,
             api_keys=self._offered(),
             supported_features=[
-                SupportedFeatureKey(name, *levels) for name, levels in features.supported.items()
+                SupportedFeatureKey(name, OFF if name in OWN_FEATURES else low, high)
+                for name, (low, high) in features.supported.items()
+                # Clients up to version 3 fail for a feature that can be off (KAFKA-17011).
+                if version >= _LEVEL_0_SINCE or name not in OWN_FEATURES
             ],
             finalized_features_epoch=features.epoch,
             finalized_features=[
@@ -93,7 +100,7 @@ class ApiVersionsHandler:
                 return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
             context.connection.client_software_name = name[:_MAX_KEPT]
             context.connection.client_software_version = version[:_MAX_KEPT]
-        return self.response()
+        return self.response(version=context.header.api_version)
 
 
 ROUTES = (ApiRoute(ApiKey.API_VERSIONS, ApiVersionsHandler.handle, before_authentication=True),)

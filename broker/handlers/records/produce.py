@@ -1,9 +1,9 @@
-"""Produce (0), versions 0 to 11: appends record batches to the partitions led here.
+"""Produce (0), versions 0 to 12: appends record batches to the partitions led here.
 
 Versions: 1 throttle time; 2 the append time in the response; 3 transactional id, and from then on
 exactly one batch of magic 2 for each partition; 5 log start offset; 7 zstd; 8 errors of single
 records; 9 flexible; 10 the current leader in responses of other brokers (KIP-951); 11 the errors of
-KIP-890.
+KIP-890; 12 adds the partitions to the transaction (transaction version 2).
 
 acks=0: no response; after an error the connection is closed. acks=1: acknowledged when the leader
 has appended the records. acks=-1: acknowledged when they are committed.
@@ -33,11 +33,7 @@ from ottla.protocol.registry import ApiKey
 from ottla.protocol.topics import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
-    from ottla.broker.handlers.common.transactional_produce import (
-        BegunTransaction,
-        Guards,
-        TransactionalProduce,
-    )
+    from ottla.broker.handlers.common.transactional_produce import Guards, TransactionalProduce
     from ottla.broker.quotas.client_quotas import ClientQuota
     from ottla.broker.replication.deferred_validation import ProduceEntry
     from ottla.broker.replication.replica_manager import ReplicaManager
@@ -120,29 +116,35 @@ class ProduceHandler:
                 row = PartitionProduceResponse(index, 0, -1, -1, -1)
             entries.append((name, index, records, row))
         if is_transactional:
-            begun = yield from self._transactional.begin(entries)
-            if begun.producer is not None:
-                self._append_verified(context, request, begun, entries, response)
-                return DEFERRED
+            return (yield from self._append_verified(context, request, entries, response))
         return (yield from self._append(context, request, entries, response))
 
     def _append_verified(
         self,
         context: RequestContext,
         request: ProduceRequest,
-        begun: BegunTransaction,
         entries: list[ProduceEntry],
         response: ProduceResponse,
-    ) -> None:
+        attempt: int = 0,
+    ) -> Steps[ProduceResponse | Deferred | None]:
         """Append when the coordinator has verified that the transaction has the partitions."""
+        version = context.header.api_version
+        begun = yield from self._transactional.begin(entries, version)
+        if begun.producer is None:
+            return (yield from self._append(context, request, entries, response))
 
         def verified(entries: list[ProduceEntry]) -> None:
             respond_later(context, self._append(context, request, entries, response, begun.guards))
 
+        def again() -> None:
+            steps = self._append_verified(context, request, entries, response, attempt + 1)
+            respond_later(context, steps)
+
         assert request.transactional_id is not None
         self._transactional.verify(
-            request.transactional_id, context.header.api_version, begun, entries, verified
+            request.transactional_id, version, begun, entries, verified, again, attempt
         )
+        return DEFERRED
 
     def _append(
         self,

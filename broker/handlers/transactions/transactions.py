@@ -5,9 +5,11 @@
 - AddPartitionsToTxn (24), versions 0 to 5, and AddOffsetsToTxn (25), versions 0 to 4. Clients send
   AddPartitionsToTxn up to version 3, with one transaction. Brokers send later versions, with
   several transactions, to add partitions or only to verify them (KIP-890).
-- EndTxn (26), versions 0 to 4: commits or aborts a transaction.
-- WriteTxnMarkers (27), versions 0 and 1: ends transactions in the partitions led here.
-- TxnOffsetCommit (28), versions 0 to 4: commits offsets in a transaction.
+- EndTxn (26), versions 0 to 5: commits or aborts a transaction; version 5 raises the epoch of the
+  producer (transaction version 2) and has its producer id and epoch in the response.
+- WriteTxnMarkers (27), versions 0 to 2: ends transactions in the partitions led here.
+- TxnOffsetCommit (28), versions 0 to 5: commits offsets in a transaction; version 5 adds their
+  partition to the transaction first (transaction version 2).
 """
 
 from __future__ import annotations
@@ -31,7 +33,12 @@ from ottla.broker.requests.request_parts import CONTROL, TOPICS, TRANSACTION
 from ottla.broker.runtime.countdown import countdown
 from ottla.broker.transactions.coordinator import TransactionCoordinator
 from ottla.broker.transactions.marker_writer import MarkerWriter
-from ottla.broker.transactions.state import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Producer
+from ottla.broker.transactions.state import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    TRANSACTION_VERSION_2,
+    Producer,
+)
 from ottla.broker.transactions.verification import TransactionVerifier
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.add_offsets_to_txn import (
@@ -221,7 +228,11 @@ class AddPartitionsToTxnHandlers:
             ]
             on_result(transactional_id, rows)
 
-        self._coordinator.add_partitions(transactional_id, producer, distinct, on_added)
+        # Brokers send version 4 and later, for clients of transaction version 2.
+        client_version = TRANSACTION_VERSION_2 if version >= 4 else 0
+        self._coordinator.add_partitions(
+            transactional_id, producer, distinct, on_added, client_version
+        )
 
     # AddOffsetsToTxn.
 
@@ -268,6 +279,10 @@ def _add_response(version: int, results: Results) -> AddPartitionsToTxnResponse:
 
 LOADING_KNOWN_SINCE = 2  # producers before that version crash on COORDINATOR_LOAD_IN_PROGRESS
 ABORTABLE_KNOWN_SINCE = 4
+ADDS_PARTITION_SINCE = 5  # transaction version 2
+
+# The first version of EndTxn of clients of transaction version 2.
+_RAISES_EPOCH_SINCE = 5
 
 
 class TxnOffsetCommitHandler:
@@ -281,7 +296,10 @@ class TxnOffsetCommitHandler:
         group_partition_for: Callable[[str], int],
         now_ms: Callable[[], int],
         request_errors: GroupRequestErrorLog,
+        transaction_version: Callable[[], int],
     ) -> None:
+        """`transaction_version` returns the finalized level of that feature."""
+        self._transaction_version = transaction_version
         self._commits = commits
         self._request_errors = request_errors
         self._verifier = verifier
@@ -346,9 +364,14 @@ class TxnOffsetCommitHandler:
 
         error = self._commits.check(request.group_id)
         guard = None if error else self._commits.begin_verification(request.group_id, *producer)
+        adds = version >= ADDS_PARTITION_SINCE
+        # As in `TransactionalProduce.begin`; with verification disabled there is no guard, either.
+        asks_always = adds and (
+            not self._verifier.enabled or self._transaction_version() < TRANSACTION_VERSION_2
+        )
         if error:
             send_response(dict.fromkeys(known, error))
-        elif guard is None:
+        elif guard is None and not asks_always:
             verified({})  # verified when the transaction started in the partition
         else:
             where = TopicPartition(
@@ -360,6 +383,7 @@ class TxnOffsetCommitHandler:
                 frozenset((where,)),
                 verified,
                 knows_abortable=version >= ABORTABLE_KNOWN_SINCE,
+                adds=adds,
             )
         return DEFERRED
 
@@ -391,14 +415,24 @@ class EndTxnHandler:
     def handle(self, context: RequestContext, request: EndTxnRequest) -> Deferred:
         producer = Producer(request.producer_id, request.producer_epoch)
 
-        def send_response(error: int) -> None:
+        version = context.header.api_version
+        client_version = 0
+        if version >= _RAISES_EPOCH_SINCE:
+            client_version = TRANSACTION_VERSION_2
+            context.connection.raises_epochs = True
+
+        def send_response(error: int, given: Producer) -> None:
             code = self._request_errors.logged(
                 context, "EndTxn", request.transactional_id, producer, error
             )
-            context.respond(EndTxnResponse(error_code=code))
+            context.respond(
+                EndTxnResponse(
+                    error_code=code, producer_id=given.producer_id, producer_epoch=given.epoch
+                )
+            )
 
         self._coordinator.end_transaction(
-            request.transactional_id, producer, request.committed, send_response
+            request.transactional_id, producer, request.committed, send_response, client_version
         )
         return DEFERRED
 

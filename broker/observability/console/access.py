@@ -177,6 +177,7 @@ class ConsoleConnection:
     local_address = ("", 0)
     closed = False
     client_software_name = "ottla-console"
+    raises_epochs = False
     client_software_version = ""
     listener = ListenerFacts("HTTP")
     sasl = None

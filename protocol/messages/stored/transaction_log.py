@@ -57,6 +57,10 @@ class TransactionLogValue(Message):
         "transaction_partitions",
         "transaction_last_update_timestamp_ms",
         "transaction_start_timestamp_ms",
+        "previous_producer_id",
+        "next_producer_id",
+        "client_transaction_version",
+        "next_producer_epoch",
         "unknown_tagged_fields",
     )
     NAME = "TransactionLogValue"
@@ -72,6 +76,10 @@ class TransactionLogValue(Message):
         "transaction_partitions [PartitionsSchema] 0+ null 0+",
         "transaction_last_update_timestamp_ms int64 0+",
         "transaction_start_timestamp_ms int64 0+",
+        "previous_producer_id int64 1+ default -1 tag 0 1+ ignorable",
+        "next_producer_id int64 1+ default -1 tag 1 1+ ignorable",
+        "client_transaction_version int16 1+ tag 2 1+ ignorable",
+        "next_producer_epoch int16 1+ default -1 tag 3 1+ ignorable",
     )
 
     def __init__(
@@ -83,6 +91,10 @@ class TransactionLogValue(Message):
         transaction_partitions: list[PartitionsSchema] | None = EMPTY,
         transaction_last_update_timestamp_ms: int = 0,
         transaction_start_timestamp_ms: int = 0,
+        previous_producer_id: int = -1,
+        next_producer_id: int = -1,
+        client_transaction_version: int = 0,
+        next_producer_epoch: int = -1,
         unknown_tagged_fields: dict[int, bytes] | None = None,
     ) -> None:
         self.producer_id = producer_id
@@ -94,4 +106,8 @@ class TransactionLogValue(Message):
         )
         self.transaction_last_update_timestamp_ms = transaction_last_update_timestamp_ms
         self.transaction_start_timestamp_ms = transaction_start_timestamp_ms
+        self.previous_producer_id = previous_producer_id
+        self.next_producer_id = next_producer_id
+        self.client_transaction_version = client_transaction_version
+        self.next_producer_epoch = next_producer_epoch
         self.unknown_tagged_fields = unknown_tagged_fields

@@ -54,6 +54,10 @@ LONE_BATCHES = 200
 LONE_SECONDS = 0.05
 # How often another incarnation of a transactional id starts.
 TAKEN_OVER = 0.08
+# How often a batch of a transaction that has ended arrives after it.
+LATE = 0.15
+# How often the next transaction follows at once.
+AT_ONCE = 0.5
 
 # The client that gets these stops: the producer is fenced, or its transaction is over.
 FATAL = frozenset(
@@ -70,6 +74,7 @@ class Producer:
     """What all producers share. Values are `name:number`, unique in a simulation."""
 
     kind = "plain"
+    produce_version = 11
 
     def __init__(self, world: World, name: str, topic: str, partitions: int) -> None:
         self.world = world
@@ -128,7 +133,10 @@ class Producer:
         )
         try:
             response: Any = await self.client.call(
-                request, LeaderOf(where), versions=Versions(3, 11), resend=False
+                request,
+                LeaderOf(where),
+                versions=Versions(3, self.produce_version),
+                resend=False,
             )
         except (ClientError, KafkaError):
             self.client.forget_leader(where)
@@ -242,6 +250,7 @@ class TransactionalProducer(Producer):
     """Transactions over some partitions, sometimes with offsets, committed or aborted."""
 
     kind = "transactional"
+    newest = Versions(0, 3)
 
     def __init__(self, world: World, name: str, topic: str, partitions: int) -> None:
         super().__init__(world, name, topic, partitions)
@@ -251,7 +260,7 @@ class TransactionalProducer(Producer):
 
     async def coordinator(self, request: Any) -> Any:
         return await self.client.call(
-            request, CoordinatorOf(self.name, TRANSACTION), resend=False, versions=Versions(0, 3)
+            request, CoordinatorOf(self.name, TRANSACTION), resend=False, versions=self.newest
         )
 
     async def begin_again(self) -> bool:
@@ -316,6 +325,10 @@ class TransactionalProducer(Producer):
         response = await self.until_known(request, lambda found: found.error_code)
         if response is not None:
             self.world.complain(f"{self.name}: a fenced producer has ended a transaction")
+        await self.send_late(old_id, old_epoch)
+
+    async def send_late(self, old_id: int, old_epoch: int) -> None:
+        """A batch of a transaction that has ended, or of a fenced producer, arrives."""
         partition = self.random.randrange(self.partitions)
         values = self.values()
         options = {"producer_id": old_id, "producer_epoch": old_epoch, "transactional": True}
@@ -331,7 +344,8 @@ class TransactionalProducer(Producer):
             # the first batch of the old one, which it has: it writes nothing.
             if code == ErrorCode.NONE and offset >= end:
                 self.world.complain(
-                    f"{self.name}: {self.topic}-{partition} has taken a batch of a fenced producer"
+                    f"{self.name}: {self.topic}-{partition} has taken a batch of a fenced producer "
+                    "or of a transaction that has ended"
                 )
                 return
             await asyncio.sleep(RETRY_SECONDS)
@@ -399,8 +413,9 @@ class TransactionalProducer(Producer):
             AddOffsetsToTxnRequest(self.name, self.producer_id, self.epoch, group),
             lambda found: found.error_code,
         )
-        if response is None:
-            return False
+        return response is not None and await self.send_offsets(group)
+
+    async def send_offsets(self, group: str) -> bool:
         self.position += 1
         request = TxnOffsetCommitRequest(
             self.name,
@@ -436,7 +451,7 @@ class TransactionalProducer(Producer):
                     response = await self.coordinator(request)
                 else:
                     response = await self.client.call(
-                        request, CoordinatorOf(group), resend=False, versions=Versions(0, 3)
+                        request, CoordinatorOf(group), resend=False, versions=self.newest
                     )
             except (ClientError, KafkaError) as error:
                 if isinstance(error, KafkaError) and error.code in FATAL:
@@ -456,6 +471,53 @@ class TransactionalProducer(Producer):
             self.client.state.forget_coordinator(*((group, GROUP) if group else own))
             await asyncio.sleep(RETRY_SECONDS)
         return None
+
+
+class RaisingProducer(TransactionalProducer):
+    """As before, with transaction version 2: each end raises the epoch, and nothing is added to a
+    transaction before it is written."""
+
+    kind = "raising"
+    produce_version = 12
+    newest = Versions(0, 5)
+
+    async def step(self) -> None:
+        """Now and then several, one at once after the other: the last one is being completed."""
+        await super().step()
+        while self.random.random() < AT_ONCE and not self.world.stopping:
+            await super().step()
+
+    async def write(self, chosen: list[int], transaction: Any, *, with_offsets: bool) -> bool:
+        for partition in chosen:
+            values = self.values()
+            transaction.wrote(partition, values)
+            if not await self.write_one(partition, values):
+                return False
+        return not with_offsets or await self.commit_offsets()
+
+    async def commit_offsets(self) -> bool:
+        return await self.send_offsets(f"group-{self.name}")
+
+    async def end(self, *, committed: bool) -> bool | None:
+        response = await self.until_known(
+            EndTxnRequest(self.name, self.producer_id, self.epoch, committed),
+            lambda found: found.error_code,
+        )
+        if response is None:
+            return None
+        given = response.producer_id, response.producer_epoch
+        is_new = given[0] != self.producer_id and given[1] == 0
+        if given != (self.producer_id, self.epoch + 1) and not is_new:
+            self.world.complain(
+                f"{self.name}: {given} follows {(self.producer_id, self.epoch)} at the end of a "
+                "transaction"
+            )
+        before = self.producer_id, self.epoch
+        self.producer_id, self.epoch = given
+        self.sequences = [0] * self.partitions
+        if self.random.random() < LATE:
+            await self.send_late(*before)
+        return True
 
 
 class AbortingProducer(TransactionalProducer):
@@ -483,4 +545,4 @@ class AbortingProducer(TransactionalProducer):
             self.producer_id = -1
 
 
-PRODUCERS = (Producer, IdempotentProducer, TransactionalProducer)
+PRODUCERS = (Producer, IdempotentProducer, TransactionalProducer, RaisingProducer)

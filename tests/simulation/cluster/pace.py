@@ -11,6 +11,7 @@ from collections.abc import Callable
 from random import Random
 
 from ottla.broker.replication import fetcher
+from ottla.broker.transactions import state
 from ottla.protocol.steps import PACE
 from ottla.storage.log import truncation
 
@@ -20,6 +21,8 @@ STEPS_PER_READING = (1, 1, 2, PACE.steps_per_reading)
 # append of a follower is a write, a part of a truncation a recovery point.
 PARTS = ((fetcher, "_BATCHES_PER_STEP"), (truncation, "SEGMENTS_PER_TURN"))
 SMALL = (1, 1, 2, 5)
+# Of transactional producers: with few of them they are exhausted again and again.
+MAX_EPOCHS = (5, 12, state.MAX_EPOCH)
 # One in so many keeps its value.
 KEPT_ONE_IN = 3
 
@@ -34,6 +37,9 @@ def draw_pace(seed: int) -> dict[str, int]:
         if random.randrange(KEPT_ONE_IN):
             setattr(module, name, random.choice(SMALL))
         drawn[name] = getattr(module, name)
+    state.MAX_EPOCH = random.choice(MAX_EPOCHS)
+    state.LAST_USABLE_EPOCH = state.MAX_EPOCH - 1
+    drawn["MAX_EPOCH"] = state.MAX_EPOCH
     return drawn
 
 

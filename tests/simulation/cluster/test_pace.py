@@ -15,7 +15,8 @@ def test_the_seed_draws_the_pace() -> None:
     found = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True
     )
-    steps, batches, segments = found.stdout.splitlines()
+    steps, batches, segments, epochs = found.stdout.splitlines()
     assert steps == "[1, 2, 8]"
+    assert epochs == "[5, 12, 32767]"
     for parts in (batches, segments):
         assert parts.startswith("[1, 2, 5")

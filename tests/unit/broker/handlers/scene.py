@@ -24,6 +24,7 @@ class Verifier:
     def __init__(self) -> None:
         self.errors: dict[TopicPartition, int] = {}
         self.asked: list[frozenset[TopicPartition]] = []
+        self.adds = False
 
     def verify(
         self,
@@ -33,7 +34,9 @@ class Verifier:
         on_verified: OnVerified,
         *,
         knows_abortable: bool,
+        adds: bool,
     ) -> None:
+        self.adds = adds
         self.asked.append(partitions)
         on_verified(self.errors)
 
@@ -46,12 +49,19 @@ class DataPath(Replicas):
         self.endpoints = Endpoints(BROKER, self.metadata, frozenset())
         self.hints = LeaderHints(self.metadata, self.endpoints)
         self.verifier = Verifier()
+        self.transaction_version = 2
         self.quotas = ClientQuotas()
         self.workers = WorkerPool()
         self.produce = ProduceHandler(
             self.manager,
             self.hints,
-            TransactionalProduce(self.manager, self.verifier, self.clock.now_ms),  # type: ignore[arg-type]  # a double
+            TransactionalProduce(
+                self.manager,
+                self.verifier,  # type: ignore[arg-type]  # a double
+                self.timer,
+                self.clock.now_ms,
+                lambda: self.transaction_version,
+            ),
             self.quotas.produce,
         )
         self.sessions = FetchSessions(10, self.clock.now_ms)

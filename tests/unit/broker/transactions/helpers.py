@@ -9,7 +9,12 @@ from ottla.broker.cluster.producer_ids import IdReply
 from ottla.broker.transactions.coordinator import TransactionCoordinator, TransactionSettings
 from ottla.broker.transactions.markers import NO_LEADER, OnResponse
 from ottla.broker.transactions.queries import TransactionQueries
-from ottla.broker.transactions.state import Producer, Transaction, TransactionState
+from ottla.broker.transactions.state import (
+    TRANSACTION_VERSION_2,
+    Producer,
+    Transaction,
+    TransactionState,
+)
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
@@ -154,6 +159,7 @@ class Setup:
         self.deferred: list[Callable[[], None]] = []
         self.ids = ids or Ids()
         self.leaders = Leaders()
+        self.transaction_version = 0
         self.coordinator = TransactionCoordinator(
             self.settings,
             self.log,
@@ -162,6 +168,7 @@ class Setup:
             self.deferred.append,
             self.ids,
             transport or self.leaders,
+            lambda: self.transaction_version,
         )
         self.queries = TransactionQueries(self.coordinator.partitions, self.timer.clock.now_ms)
         self.coordinator.startup()
@@ -213,11 +220,15 @@ class Setup:
         return producer
 
     def add(
-        self, producer: Producer, *partitions: TopicPartition, transactional_id: str | None = ID
+        self,
+        producer: Producer,
+        *partitions: TopicPartition,
+        transactional_id: str | None = ID,
+        client_version: int = 0,
     ) -> int:
         responses: list[int] = []
         self.coordinator.add_partitions(
-            transactional_id, producer, frozenset(partitions), responses.append
+            transactional_id, producer, frozenset(partitions), responses.append, client_version
         )
         (response,) = responses
         return response
@@ -234,7 +245,23 @@ class Setup:
         self, producer: Producer, *, committed: bool = True, transactional_id: str | None = ID
     ) -> list[int]:
         responses: list[int] = []
-        self.coordinator.end_transaction(transactional_id, producer, committed, responses.append)
+        self.coordinator.end_transaction(
+            transactional_id, producer, committed, lambda error, _: responses.append(error)
+        )
+        return responses
+
+    def end_and_raise(
+        self, producer: Producer, *, committed: bool = True
+    ) -> list[tuple[int, Producer]]:
+        """The responses to a client of transaction version 2."""
+        responses: list[tuple[int, Producer]] = []
+        self.coordinator.end_transaction(
+            ID,
+            producer,
+            committed,
+            lambda error, given: responses.append((error, given)),
+            TRANSACTION_VERSION_2,
+        )
         return responses
 
     def ongoing(self, *partitions: TopicPartition, transactional_id: str = ID) -> Producer:

@@ -38,6 +38,7 @@ class Partitions:
 
     def __init__(self) -> None:
         self.appended: dict[TopicPartition, bytes] = {}
+        self.raised: dict[TopicPartition, bool] = {}
         self.pending: list[tuple[TopicPartition, Callable[[int], None]]] = []
         self.completed: list[tuple[int, int, bool]] = []
         self.writer = MarkerWriter(
@@ -45,9 +46,14 @@ class Partitions:
         )
 
     def append(
-        self, partition: TopicPartition, batch: bytes, on_result: Callable[[int], None]
+        self,
+        partition: TopicPartition,
+        batch: bytes,
+        is_raised: bool,
+        on_result: Callable[[int], None],
     ) -> None:
         self.appended[partition] = batch
+        self.raised[partition] = is_raised
         self.pending.append((partition, on_result))
 
     def response(self, errors: dict[TopicPartition, int] | None = None) -> None:
@@ -243,3 +249,12 @@ async def test_a_cancelled_read_reports_nothing_of_the_partition() -> None:
     await asyncio.sleep(0)
     await stop(*running_tasks())
     assert deleted == [False]
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_the_transaction_version_says_how_a_marker_is_checked(version: int) -> None:
+    partitions = Partitions()
+    asked = request(T0)
+    asked.markers[0].transaction_version = version
+    run_at_once(partitions.writer.write(asked, lambda _: None))
+    assert partitions.raised == {T0: version == 2}

@@ -57,10 +57,16 @@ async def ask(
     producer: Producer,
     *partitions: TopicPartition,
     knows_abortable: bool = True,
+    adds: bool = False,
 ) -> Errors:
     responses: list[Errors] = []
     asked.verify(
-        ID, producer, frozenset(partitions), responses.append, knows_abortable=knows_abortable
+        ID,
+        producer,
+        frozenset(partitions),
+        responses.append,
+        knows_abortable=knows_abortable,
+        adds=adds,
     )
     for task in running_tasks():
         await task
@@ -78,6 +84,23 @@ async def test_a_coordinator_in_this_process_verifies_by_a_call() -> None:
     assert old == {T1: ErrorCode.INVALID_TXN_STATE}
     fenced = Producer(producer.producer_id, producer.epoch - 1)
     assert await ask(local, fenced, T0) == {T0: ErrorCode.INVALID_PRODUCER_EPOCH}
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+async def test_partitions_are_added_for_clients_of_version_2(enabled: bool) -> None:
+    setup = Setup()
+    producer = setup.producer()
+    local = verifier(setup, 1, Remote().send, enabled=enabled)
+    assert await ask(local, producer, T0, T1, adds=True) == {}
+    value = setup.transaction().value
+    assert (value.partitions, value.client_version) == ({T0, T1}, 2)
+    fenced = Producer(producer.producer_id, producer.epoch - 1)
+    assert await ask(local, fenced, T0, adds=True) == {T0: ErrorCode.INVALID_PRODUCER_EPOCH}
+    remote = Remote(errors={T0: ErrorCode.CONCURRENT_TRANSACTIONS})
+    there = verifier(setup, 2, remote.send, enabled=enabled)
+    response = await ask(there, producer, T0, adds=True)
+    assert response == {T0: ErrorCode.CONCURRENT_TRANSACTIONS}
+    assert not remote.requests[0].transactions[0].verify_only
 
 
 async def test_disabled_it_verifies_nothing() -> None:

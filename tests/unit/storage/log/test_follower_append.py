@@ -116,9 +116,9 @@ def test_a_follower_takes_transactions_that_it_did_not_verify() -> None:
     patch_base_offset(data, 0, 0, 0)
     patch_base_offset(end, 0, 1, 0)
     log.append_as_follower(bytes(data), now_ms=NOW_MS)
-    assert log.producer_state.has_open_transaction(7)
+    assert log.producer_state.has_open_transaction(7, 0)
     log.append_as_follower(bytes(end), now_ms=NOW_MS)
-    assert not log.producer_state.has_open_transaction(7)
+    assert not log.producer_state.has_open_transaction(7, 0)
     (aborted,) = log.local.active.txn_index.entries()
     assert (aborted.producer_id, aborted.first_offset, aborted.last_offset) == (7, 0, 1)
 

@@ -10,6 +10,7 @@ from ottla.storage.config import LogConfig
 from ottla.storage.errors import (
     BatchTooLargeForSegment,
     DiskFull,
+    InvalidProducerEpoch,
     InvalidTransactionState,
     LogClosed,
     LogDirectoryOffline,
@@ -273,6 +274,47 @@ def test_a_transaction_has_to_be_verified_when_that_is_on() -> None:
             now_ms=NOW_MS,
             verification=guard,
         )
+
+
+def test_the_next_transaction_waits_for_the_marker_of_the_last_one() -> None:
+    """With transaction version 2 its epoch is higher, and its guard survives that marker."""
+    log = new_log()
+    log.verifications.enabled = True
+    first = log.verifications.begin(7, 0, 0, NOW_MS)
+    producer = {"producer_id": 7, "transactional": True, "base_sequence": 0}
+    log.append(
+        batch_of(1, **producer, producer_epoch=0),
+        leader_epoch=0,
+        now_ms=NOW_MS,
+        verification=first,
+    )
+    with pytest.raises(InvalidTransactionState, match="verified"):
+        append(log, **producer, producer_epoch=1)
+    guard = log.verifications.begin(7, 1, 0, NOW_MS)
+    end_transaction(log, 7, committed=True, epoch=1, origin=AppendOrigin.RAISED_MARKER)
+    log.append(
+        batch_of(1, **producer, producer_epoch=1),
+        leader_epoch=0,
+        now_ms=NOW_MS,
+        verification=guard,
+    )
+    assert log.producer_state.open_transactions() == {2: 7}
+
+
+def test_a_late_marker_does_not_end_the_next_transaction() -> None:
+    """KIP-1228: it has the epoch of the open transaction; one that is only sent again does no
+    harm."""
+    log = new_log()
+    raised = {"committed": True, "epoch": 1, "origin": AppendOrigin.RAISED_MARKER}
+    append(log, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    end_transaction(log, 7, **raised)
+    end_transaction(log, 7, **raised)
+    append(log, producer_id=7, producer_epoch=1, base_sequence=0, transactional=True)
+    with pytest.raises(InvalidProducerEpoch, match="belongs to an earlier one"):
+        end_transaction(log, 7, **raised)
+    assert log.producer_state.open_transactions() == {3: 7}
+    end_transaction(log, 7, committed=False, epoch=2, origin=AppendOrigin.RAISED_MARKER)
+    assert log.producer_state.open_transactions() == {}
 
 
 # --- flushing, closing, failing disks ------------------------------------------------------------

@@ -300,8 +300,8 @@ def test_transactions_that_begin_in_one_append_are_kept_in_order() -> None:
     log.append_as_follower(content, now_ms=NOW_MS)
     assert log.producer_state.open_transactions() == {1: 6, 2: 5}
     assert log.producer_state.first_open_offset() == 1
-    assert log.producer_state.has_open_transaction(5)
-    assert not log.producer_state.has_open_transaction(9)
+    assert log.producer_state.has_open_transaction(5, 0)
+    assert not log.producer_state.has_open_transaction(9, 0)
 
 
 class Counted(int):

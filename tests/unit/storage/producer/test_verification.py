@@ -18,6 +18,11 @@ def test_only_the_guard_that_is_out_counts() -> None:
     verifications.end(7)
     assert not verifications.allows(7, guard)
     assert verifications.lowest_sequence(7) is None
+    newer = verifications.begin(7, 1, 0, 100)
+    verifications.end(7, below_epoch=1)
+    assert verifications.allows(7, newer)
+    verifications.end(7, below_epoch=2)
+    assert not verifications.allows(7, newer)
 
 
 def test_a_newer_epoch_gets_a_guard_of_its_own() -> None:

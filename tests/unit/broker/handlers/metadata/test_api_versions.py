@@ -102,3 +102,17 @@ def test_what_is_kept_of_a_name_is_bounded() -> None:
     connection = asked.context.connection
     assert len(connection.client_software_name) == 100
     assert len(connection.client_software_version) == 100
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_a_feature_that_may_be_off_is_shown_from_version_4_on(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients up to version 3 fail for the level 0 (KAFKA-17011), as in Kafka 4.3."""
+    monkeypatch.setattr(FEATURES, "supported", {"transaction.version": (1, 2)})
+    monkeypatch.setattr(FEATURES, "finalized", {"transaction.version": 2})
+    response = ask(version)
+    supported = [(each.min_version, each.max_version) for each in response.supported_features]
+    assert supported == ([] if version == 3 else [(0, 2)])
+    (finalized,) = response.finalized_features
+    assert (finalized.name, finalized.max_version_level) == ("transaction.version", 2)

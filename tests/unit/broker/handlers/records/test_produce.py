@@ -303,6 +303,81 @@ def test_what_cannot_be_verified_is_not_written(response: int, code: int) -> Non
     path = DataPath()
     path.lead()
     path.verifier.errors = {TopicPartition(TOPIC, 0): response}
-    (row,) = rows(ask(path, request(transactional(), transactional_id="x")))
+    (row,) = rows(ask(path, request(transactional(), transactional_id="x"), 11))
     assert row.error_code == code
     assert path.log().log_end_offset == 0
+
+
+# Transaction version 2: from version 12 on a request adds its partitions.
+
+ADDS = 12
+
+
+@pytest.mark.parametrize("version", [11, ADDS])
+def test_from_version_12_on_partitions_are_added(version: int) -> None:
+    path = DataPath()
+    path.lead()
+    (row,) = rows(ask(path, request(transactional(), transactional_id="x"), version))
+    assert row.error_code == 0
+    assert path.verifier.adds == (version == ADDS)
+
+
+@pytest.mark.parametrize("level", [0, 2])
+def test_where_it_is_not_finalized_an_open_transaction_is_asked_for(level: int) -> None:
+    """It may be the last one, whose epoch a coordinator of Kafka 3 has not raised."""
+    path = DataPath()
+    path.lead()
+    path.transaction_version = level
+    for number in range(2):
+        (row,) = rows(ask(path, request(transactional(number), transactional_id="x"), ADDS))
+        assert row.error_code == 0
+    assert len(path.verifier.asked) == (1 if level == 2 else 2)
+
+
+def test_the_next_transaction_does_not_join_an_open_one() -> None:
+    path = DataPath()
+    path.lead()
+    ask(path, request(transactional(), transactional_id="x"), ADDS)
+    path.verifier.errors = {TopicPartition(TOPIC, 0): ErrorCode.INVALID_PRODUCER_EPOCH}
+    (row,) = rows(ask(path, request(transactional(epoch=1), transactional_id="x"), ADDS))
+    assert row.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert len(path.verifier.asked) == 2
+    assert path.log().log_end_offset == 1
+
+
+@pytest.mark.parametrize("is_completed", [False, True])
+def test_while_the_last_transaction_is_completed_the_request_waits(is_completed: bool) -> None:
+    path = DataPath()
+    path.lead()
+    concurrent = {TopicPartition(TOPIC, 0): ErrorCode.CONCURRENT_TRANSACTIONS}
+    path.verifier.errors = concurrent
+    asked = ask(path, request(transactional(), transactional_id="x"), ADDS)
+    path.timer.advance(60)
+    assert asked.context.responses == []
+    if is_completed:
+        path.verifier.errors = {}
+    path.timer.advance(60)
+    (row,) = rows(asked)
+    assert row.error_code == (0 if is_completed else ErrorCode.CONCURRENT_TRANSACTIONS)
+    assert path.log().log_end_offset == int(is_completed)
+    assert len(path.verifier.asked) == (5 if is_completed else 6)
+
+
+def test_a_marker_that_comes_while_the_coordinator_is_asked() -> None:
+    """Of a coordinator of Kafka 3, with the same epoch: it asks again."""
+    path = DataPath()
+    path.lead()
+    path.log().verifications.enabled = True
+    verify = path.verifier.verify
+
+    def verify_late(*arguments: object, **named: object) -> None:
+        if len(path.verifier.asked) == 0:
+            path.log().verifications.end(7)
+        verify(*arguments, **named)  # type: ignore[arg-type]  # passed on
+
+    path.verifier.verify = verify_late  # type: ignore[method-assign]
+    asked = ask(path, request(transactional(), transactional_id="x"), ADDS)
+    path.timer.advance(60)
+    (row,) = rows(asked)
+    assert row.error_code == 0
+    assert len(path.verifier.asked) == 2

@@ -172,7 +172,9 @@ class CommitBroker:
             self.groups.coordinator.partition_for,
             self.groups.timer.clock.now_ms,
             GroupRequestErrorLog(self.groups.coordinator.events, self.groups.timer.clock.now_ms),
+            lambda: self.transaction_version,
         )
+        self.transaction_version = 2
         self.producer = self.transactions.ongoing(OFFSETS)
 
     def commit(
@@ -299,7 +301,9 @@ def test_failed_requests_are_logged(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize("version", [0, 1])
 def test_markers_from_other_coordinators(version: int) -> None:
     handler = WriteTxnMarkersHandler(
-        MarkerWriter(lambda where, batch, on_result: on_result(0), lambda *_: None, lambda: 1)
+        MarkerWriter(
+            lambda where, batch, is_raised, on_result: on_result(0), lambda *_: None, lambda: 1
+        )
     )
     request = WriteTxnMarkersRequest(
         [WritableTxnMarker(7, 0, True, [WritableTxnMarkerTopic("t", [0, 1])], 0)]
@@ -307,3 +311,47 @@ def test_markers_from_other_coordinators(version: int) -> None:
     asked = Asked(handler.handle, request, version)
     (marker,) = asked.response(WriteTxnMarkersResponse).markers
     assert [row.error_code for topic in marker.topics for row in topic.partitions] == [0, 0]
+
+
+# Transaction version 2.
+
+
+def test_the_end_gives_the_next_epoch() -> None:
+    broker = Broker()
+    producer = broker.setup.ongoing(T0)
+    request = EndTxnRequest(ID, *producer, True)
+    for _ in range(2):  # the second is a retry
+        asked = Asked(broker.end_txn.handle, request, 5)
+        response = asked.response(EndTxnResponse)
+        assert response.error_code == ErrorCode.NONE
+        assert (response.producer_id, response.producer_epoch) == (
+            producer.producer_id,
+            producer.epoch + 1,
+        )
+        assert asked.context.connection.raises_epochs
+    asked = Asked(broker.end_txn.handle, request, 4)
+    response = asked.response(EndTxnResponse)
+    assert (response.error_code, response.producer_id) == (ErrorCode.PRODUCER_FENCED, -1)
+    assert not asked.context.connection.raises_epochs
+
+
+@pytest.mark.parametrize("verifies", [True, False])
+def test_offsets_add_their_partition(verifies: bool) -> None:
+    broker = CommitBroker()
+    broker.groups.log.verifies = verifies
+    broker.handler._verifier.enabled = verifies
+    ((_, producer),) = broker.transactions.end_and_raise(broker.producer)
+    assert broker.commit(5, 0, producer=producer) == {T0: ErrorCode.NONE}
+    value = broker.transactions.transaction().value
+    assert (value.partitions, value.client_version) == ({OFFSETS}, 2)
+    fenced = broker.commit(5, 0, producer=broker.producer)
+    # Without verification it is the log that knows the epoch, which the double does not check.
+    assert fenced == {T0: ErrorCode.NONE if verifies else ErrorCode.INVALID_PRODUCER_EPOCH}
+
+
+def test_offsets_of_a_client_that_is_newer_than_the_cluster() -> None:
+    broker = CommitBroker()
+    assert broker.commit(5, 0) == {T0: ErrorCode.NONE}
+    broker.transaction_version = 0
+    broker.transactions.end_and_raise(broker.producer)
+    assert broker.commit(5, 0) == {T0: ErrorCode.INVALID_PRODUCER_EPOCH}
