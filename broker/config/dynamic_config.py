@@ -11,8 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from ottla.broker.config.dynamic_rules import is_read_at_start, is_secret
-from ottla.broker.config.errors import ConfigError
+from ottla.broker.config.dynamic_rules import is_secret
 from ottla.controller.tree import znodes
 from ottla.controller.tree.entity_configs import (
     ConfigChangeWatcher,
@@ -301,27 +300,16 @@ class DynamicConfig:
         return True
 
     def _take_broker(self, name: str, properties: Properties) -> None:
-        listeners = _listener_names(self._config)
         if name == znodes.DEFAULT_ENTITY:
             self._cluster = properties
         else:
             self._broker = properties
-        changed = _update(self._config, self._cluster, self._broker)
+        changed = _update(self._config, self._cluster, self._broker, is_running=True)
         if not changed:
             return
-        late = [each for each in changed if is_read_at_start(each, listeners)]
-        if late:
-            logger.warning("Used from the next start of this broker on: %s", listed(late))
         self._log_configs.clear()
         logger.info("Updated broker settings: %s", listed(changed))
         self.listener.broker_changed(changed)
-
-
-def _listener_names(config: BrokerConfig) -> list[str]:
-    try:
-        return [each.listener_name for each in config.listener_endpoints()]
-    except ConfigError:  # another tool wrote it
-        return []
 
 
 async def load_broker_settings(
@@ -340,7 +328,7 @@ async def load_broker_settings(
 
         found[entities[1]] = await change_config(store, entities[1], encode)
         logger.info("Encrypted the passwords of dynamic settings with password.encoder.secret")
-    return _update(config, *(found.get(entity, {}) for entity in entities))
+    return _update(config, *(found.get(entity, {}) for entity in entities), is_running=False)
 
 
 def _encoded_again(config: BrokerConfig, properties: Properties) -> Properties | None:
@@ -362,9 +350,11 @@ def _broker_entities(broker_id: int) -> tuple[str, str]:
     return znodes.DEFAULT_ENTITY, str(broker_id)
 
 
-def _update(config: BrokerConfig, cluster: Properties, broker: Properties) -> list[str]:
+def _update(
+    config: BrokerConfig, cluster: Properties, broker: Properties, *, is_running: bool
+) -> list[str]:
     known = len(config.warnings)
-    changed = config.update_dynamic(cluster, broker)
+    changed = config.update_dynamic(cluster, broker, is_running=is_running)
     for warning in config.warnings[known:]:
         logger.warning("%s", warning)
     return changed

@@ -225,6 +225,16 @@ def base_name(name: str) -> str:
     return name if found is None else found.name
 
 
+def is_of_login(name: str, listener_name: str) -> bool:
+    """Whether a setting decides as whom the clients of a listener are authenticated."""
+    if name.startswith(PREFIX) and not name.startswith(f"{PREFIX}{listener_name.lower()}."):
+        return False
+    base = base_name(name)
+    return base.startswith("sasl.") or base in (
+        *("connections.max.reauth.ms", "ssl.principal.mapping.rules"),
+    )
+
+
 def check_listener_settings(names: Iterable[str], listeners: Iterable[str]) -> None:
     """ConfigError for names with a listener's prefix that no listener reads."""
     known = {listener.lower() for listener in listeners}

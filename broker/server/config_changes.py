@@ -73,6 +73,7 @@ class ConfigChanges:
         self._parts.quotas.settings_changed(config)
         self._parts.controller.update_settings(controller_settings(config))
         self._parts.tls.settings_changed(names)
+        self._parts.listeners.settings_changed(names)
         if not set(LISTENERS).isdisjoint(names):
             self._parts.listeners.changed()
 

@@ -206,7 +206,7 @@ def test_the_rules_hold_for_dynamic_settings_too() -> None:
         ({"log.retention.ms": "0"}, {}, "log.retention.ms"),
         ({}, {"log.roll.ms": "0"}, "log.roll.ms"),
         ({}, {"max.connections.per.ip.overrides": "127.0.0.1"}, "127.0.0.1"),
-        ({}, {"listener.name.other.max.connections": "1"}, "there is no listener OTHER"),
+        ({"max.connections": "0"}, {}, "max.connections=0 would refuse"),
         ({}, {"listeners": ""}, "listeners is empty"),
     ):
         with pytest.raises(ConfigError, match=words):
