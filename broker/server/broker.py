@@ -29,6 +29,7 @@ from ottla.broker.cluster.metadata_cache import MetadataCache
 from ottla.broker.config.dynamic_config import DynamicConfig
 from ottla.broker.config.policies import Policies, TopicCreation
 from ottla.broker.config.sasl import peer_login
+from ottla.broker.config.unusable_znodes import UnusableZnodes
 from ottla.broker.handlers.admin.describe_configs import ConfigDescriber
 from ottla.broker.handlers.cluster.replica_control import ReplicaControl
 from ottla.broker.handlers.table import build_table
@@ -139,8 +140,14 @@ class Broker:
         self.held = HeldResponses()
         self.broker_epoch = BrokerEpoch()
         self.metadata = MetadataCache()
+        self.unusable_znodes = UnusableZnodes()
         self.dynamic_config = DynamicConfig(
-            self.store, self.runtime, config, self.broker_id, log_config_factory(config)
+            self.store,
+            self.runtime,
+            config,
+            self.broker_id,
+            log_config_factory(config),
+            unusable=self.unusable_znodes,
         )
         self.features = FeatureCache(self.store, self.runtime, {})
         self.policies = Policies(config)
@@ -345,6 +352,7 @@ class Broker:
             self.log_cleaner,
             self._look_for_missed_deletions,
             self._check_every_second,
+            self.unusable_znodes.look,
         )
 
     def _build_controller(self) -> None:
@@ -384,10 +392,19 @@ class Broker:
         config = self.config
         self.security_log = SecurityLog(self.timer)
         self.access_control = AccessControl(
-            config, self.store, self.runtime, self.metadata, self.security_log
+            config,
+            self.store,
+            self.runtime,
+            self.metadata,
+            self.security_log,
+            self.unusable_znodes,
         )
         self.delegation_tokens = DelegationTokens(
-            config, self.store, self.runtime, lambda: self.controller.is_active
+            config,
+            self.store,
+            self.runtime,
+            lambda: self.controller.is_active,
+            self.unusable_znodes,
         )
         self.scram_credentials = ScramCredentials()
         self.fetch_sessions = FetchSessions(

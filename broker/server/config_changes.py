@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.config.listeners import LISTENERS
 from ottla.broker.server.settings import controller_settings
+from ottla.controller.tree import znodes
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.steps import TurnQueue
 
 if TYPE_CHECKING:
     from ottla.broker.server.broker import Broker
+    from ottla.controller.tree.entity_configs import Unreadable
     from ottla.protocol.steps import Steps
 
 logger = logging.getLogger("ottla.broker")
@@ -86,8 +89,33 @@ class ConfigChanges:
 
     def quota_changed(self, kind: str, name: str, properties: dict[str, str]) -> None:
         """Applies the SCRAM credentials and the quotas of a user, client or ip."""
-        self._parts.scram_credentials.apply(kind, name, properties)
-        self._parts.quotas.clients.apply(f"{kind}/{name}", properties)
+        entity = f"{kind}/{name}"
+        problems = self._parts.scram_credentials.apply(kind, name, properties)
+        problems += self._parts.quotas.clients.apply(entity, properties)
+        path = znodes.config_path(entity)
+        if problems:
+            self._report(entity, path, f"{path}: {'; '.join(problems)}")
+        else:
+            self._parts.unusable_znodes.repaired(path)
+
+    def quota_unreadable(self, entity: str, found: Unreadable, *, is_known: bool) -> None:
+        """A user cannot log in with SCRAM; quotas stay, or nothing is allowed where there are
+        none."""
+        kind, _, name = entity.partition("/")
+        self._parts.scram_credentials.apply(kind, name, {})
+        if not is_known:
+            self._parts.quotas.clients.block(entity)
+        self._report(entity, *found)
+
+    def _report(self, entity: str, path: str, problem: str) -> None:
+        parts = self._parts
+        parts.unusable_znodes.report(
+            path,
+            problem,
+            "its clients are throttled as far as a limit is not known, and its user has no SCRAM "
+            "credential that cannot be read,",
+            partial(parts.dynamic_config.read_again, entity),
+        )
 
     def client_metrics_changed(self, name: str, properties: dict[str, str]) -> None:
         """Applies a subscription to metrics of clients."""

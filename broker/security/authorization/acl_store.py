@@ -10,7 +10,9 @@ from __future__ import annotations
 import logging
 from asyncio import sleep
 from collections.abc import Callable, Iterable
+from functools import partial
 
+from ottla.broker.config.unusable_znodes import UnusableZnodes
 from ottla.broker.security.authorization.acl_rules import AclRules
 from ottla.controller.runtime import Runtime
 from ottla.controller.tree.change_notifications import Announced, ChangeNotifications
@@ -20,11 +22,13 @@ from ottla.controller.tree.store import (
     DeleteOp,
     NodeExists,
     NoNode,
+    NotPermitted,
     Op,
     SetOp,
     StoreError,
     ZnodeStore,
     children_or_empty,
+    get_permitted,
     make_paths,
 )
 from ottla.controller.tree.znode_json import MalformedZnode
@@ -60,8 +64,12 @@ RESOURCES_AT_ONCE = 100
 class AclStore:
     """Keeps `rules` in step with the tree."""
 
-    def __init__(self, store: ZnodeStore, runtime: Runtime, rules: AclRules) -> None:
+    def __init__(
+        self, store: ZnodeStore, runtime: Runtime, rules: AclRules, unusable: UnusableZnodes
+    ) -> None:
+        """`unusable` gets the znodes whose ACLs cannot be read: what they cover is denied."""
         self._store = store
+        self._unusable = unusable
         self._rules = rules
         self._notifications = ChangeNotifications(
             store,
@@ -145,18 +153,28 @@ class AclStore:
 
     async def _load_some(self, wanted: list[AclResource]) -> None:
         paths = [acl_path(resource) for resource in wanted]
-        nodes = await self._store.get_many(paths)
+        nodes = await get_permitted(self._store, paths)
         for resource, path, node in zip(wanted, paths, nodes, strict=True):
             try:
+                if isinstance(node, NotPermitted):
+                    raise node
                 self._rules.replace(resource, decode_acls(path, node[0]) if node else ())
-            except MalformedZnode as error:
-                # What was in force stays: forgetting a denial would open a door.
-                logger.error(
-                    "Keeping the previous ACLs of %s %s, repair or delete the znode: %s",
-                    resource.resource_type,
-                    resource.name,
-                    error,
-                )
+            except (MalformedZnode, NotPermitted) as error:
+                self._deny(resource, path, str(error))
+            else:
+                self._unusable.repaired(path)
+
+    def _deny(self, resource: AclResource, path: str, problem: str) -> None:
+        """Keeping what was in force would be right now, and open the resource at the next start."""
+        self._rules.deny(resource)
+        kind, name = resource.resource_type, resource.name
+        covered = f"{kind} {name}" if resource.pattern_type == LITERAL else f"{kind} {name}*"
+        self._unusable.report(
+            path,
+            problem,
+            f"everything on {covered} is denied, but to super.users,",
+            partial(self._load_some, [resource]),
+        )
 
     async def _reload(self, announced: Announced) -> None:
         resources: list[AclResource] = []
