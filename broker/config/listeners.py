@@ -60,7 +60,12 @@ def parse_protocol_map(text: str) -> dict[str, str]:
                 f"listener.security.protocol.map: {item!r} is not NAME:PROTOCOL with one of "
                 f"{', '.join(SECURITY_PROTOCOLS)}."
             )
-        mapping[name.strip().upper()] = protocol
+        known = mapping.setdefault(name.strip().upper(), protocol)
+        if known != protocol:
+            raise ConfigError(
+                f"listener.security.protocol.map: {name.strip()} has both {known} and {protocol}: "
+                "write one of them."
+            )
     return mapping
 
 

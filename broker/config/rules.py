@@ -16,6 +16,7 @@ from ottla.broker.config.errors import ConfigError, UnknownSetting, each_error, 
 from ottla.broker.config.listeners import (
     PREFIX,
     Endpoint,
+    base_name,
     check_advertised,
     check_listener_settings,
     listener_setting,
@@ -337,6 +338,31 @@ def check_metadata_listener(config: BrokerConfig, listeners: Sequence[str]) -> N
         )
 
 
+#: Without a value each of these protects nothing, as if it were not there: text that a template
+#: left empty would open the broker.
+PROTECTING = frozenset(
+    (
+        *("alter.config.policy.class.name", "authorizer.class.name"),
+        *("client.quota.callback.class", "create.topic.policy.class.name"),
+        *("ottla.console.token", "ottla.ssl.crl.location"),
+        *("ssl.truststore.certificates", "ssl.truststore.location"),
+    )
+)
+
+
+def check_not_empty(config: BrokerConfig) -> None:
+    """Raise ConfigError for a setting that protects and is set to nothing."""
+    raise_all(
+        [
+            ConfigError(
+                f"{name} is empty, which protects nothing: give it a value, or remove the setting."
+            )
+            for name, text in config.texts().items()
+            if not text.strip() and base_name(name) in PROTECTING
+        ]
+    )
+
+
 def _check_directories(config: BrokerConfig) -> None:
     if not config.log_directories():
         raise ConfigError("log.dirs is empty.")
@@ -344,6 +370,7 @@ def _check_directories(config: BrokerConfig) -> None:
 
 _RULES: tuple[Rule, ...] = (
     lambda config: check_supported(config.texts()),
+    check_not_empty,
     check_authorizer,
     check_policies,
     lambda config: check_quota_callback(config.client_quota_callback_class),

@@ -66,6 +66,7 @@ class ConfigChanges:
         parts.logs.min_free_bytes = config.ottla_log_dir_min_free_bytes
         parts.logs.set_producer_expiration(config.producer_id_expiration_ms)
         self._parts.log_cleaner.settings_changed()
+        parts.fetchers.resize(config.num_replica_fetchers)
         if self._parts.remote_logs is not None:
             self._parts.remote_logs.update_quotas(config)
         remote_fetches = self._parts.replica_manager.remote_fetches
