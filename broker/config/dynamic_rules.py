@@ -66,6 +66,10 @@ THREADS = (
 _JMX_REPORTER = "org.apache.kafka.common.metrics.JmxReporter"
 
 
+class NoSecretStored(ConfigError):
+    """A secret cannot be stored: there is no `password.encoder.secret`."""
+
+
 def check_change(
     config: BrokerConfig,
     stored: Mapping[str, str],
@@ -117,7 +121,7 @@ def check_dynamic_setting(name: str, text: str, config: BrokerConfig, per_broker
     setting = find_broker_setting(name)
     check_dynamic_place(name, per_broker=per_broker)
     if setting.sensitive and not (is_reference(text) or config.secrets.has_encoder):
-        raise ConfigError(
+        raise NoSecretStored(
             f"{name} is a secret, which every client of ZooKeeper could read: set "
             "password.encoder.secret in the configuration file, with which it is encrypted, or "
             "name a value of config.providers, such as ${file:/path:key}."
@@ -132,6 +136,10 @@ def check_dynamic_setting(name: str, text: str, config: BrokerConfig, per_broker
     value = config.resolve(name, text)
     parse_value(setting, value)
     check_supported({name: value})
+    if setting.type == "class" and not value.strip():
+        raise ConfigError(
+            f"Invalid value {text} for configuration {name}: Class could not be found."
+        )
     if name == "metric.reporters" and set(split_list(value)) - {_JMX_REPORTER}:
         raise ConfigError(
             f"metric.reporters: Java classes cannot be loaded here, but {_JMX_REPORTER} is "

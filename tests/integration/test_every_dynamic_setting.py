@@ -174,9 +174,10 @@ class Subject:
             code, message = self.alter(where, (name, DELETE, None))
             if not code:
                 return
-            assert "half the current value" in message, (about, message)
+            assert "half the current value" in message or "double the" in message, (about, message)
             current = int(message.rpartition(" ")[2])
-            assert self.alter(where, (name, SET, str(current // 2))) == (0, ""), about
+            step = current // 2 if "half" in message else current * 2
+            assert self.alter(where, (name, SET, str(step))) == (0, ""), about
         raise AssertionError(about)
 
 

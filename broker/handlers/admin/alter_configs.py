@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.broker.config.definitions import Setting, split_list, topic_settings
-from ottla.broker.config.dynamic_rules import check_change
+from ottla.broker.config.dynamic_rules import NoSecretStored, check_change
 from ottla.broker.config.errors import ConfigError
 from ottla.broker.config.listeners import find_broker_setting
 from ottla.broker.config.policies import ConfigAlteration
@@ -286,6 +286,8 @@ class ConfigAlterer:
                     name for name in {**wanted, **present} if wanted.get(name) != present.get(name)
                 ]
                 self._validate_listeners(after, changed)
+        except NoSecretStored as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
