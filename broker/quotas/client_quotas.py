@@ -297,7 +297,7 @@ class ClientQuotas:
 
         def limit(key: str) -> float | None:
             text = properties.get(key)
-            found = None if text is None else _limit(text)
+            found = None if text is None else _parsed(text)
             if found is None or found >= 0:
                 return found
             problems.append(f"{key} is {text!r}, which is no limit")
@@ -335,10 +335,15 @@ class ClientQuotas:
             limits.set_ip_creation_rate(ip, rate)
 
 
-def _limit(text: str) -> float:
+def _parsed(text: str) -> float:
     """A limit as a znode has it; negative for what is none (NaN would limit nothing)."""
     try:
         found = float(text)
     except ValueError:
         return -1.0
     return found if found >= 0 else -1.0
+
+
+def limit_of(text: str) -> float:
+    """The limit that is in force for the text of a znode."""
+    return max(_parsed(text), 0.0)

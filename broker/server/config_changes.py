@@ -65,6 +65,9 @@ class ConfigChanges:
         self._parts.throttles.apply_broker(self._parts.mover.throttle)
         parts.logs.min_free_bytes = config.ottla_log_dir_min_free_bytes
         parts.logs.set_producer_expiration(config.producer_id_expiration_ms)
+        verifies = config.transaction_partition_verification_enable
+        parts.logs.set_transaction_verification(enabled=verifies)
+        parts.coordinators.verifier.enabled = verifies
         self._parts.log_cleaner.settings_changed()
         parts.fetchers.resize(config.num_replica_fetchers)
         if self._parts.remote_logs is not None:

@@ -162,6 +162,7 @@ class Subject:
         self.counts["accepted"] += 1
         self.check_serves(about)
         self.check_next_change(name, where, about)
+        self.broker._port = 0  # other tests may take the present one meanwhile
         self.broker.restart()
         self.counts["restarts"] += 1
         assert not self.broker.server.parts.config.ignored, about

@@ -50,6 +50,7 @@ from ottla.controller.tree.znodes_security import (
     encode_acl_change,
     encode_acls,
 )
+from ottla.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("ottla.security")
 
@@ -104,7 +105,7 @@ class AclStore:
         """Replace what is attached to a resource by what `change` makes of it.
 
         Durable, and in force here, when it returns; other brokers follow in a moment. Raises
-        StoreError.
+        StoreError, and KafkaError where the present ACLs cannot be read.
         """
         path = acl_path(resource)
         for _ in range(MAX_UPDATE_ATTEMPTS):
@@ -143,7 +144,10 @@ class AclStore:
         try:
             return decode_acls(path, data), stat.version
         except MalformedZnode as error:
-            raise StoreError(path, str(error)) from None
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"{error}: restore the znode or delete it before its ACLs can change",
+            ) from None
 
     async def _load(self, resources: Iterable[AclResource]) -> None:
         wanted = list(dict.fromkeys(resources))
