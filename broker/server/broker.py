@@ -154,7 +154,7 @@ class Broker:
         self.client_metrics = self._client_metrics()
         self.quotas: QuotaLimits = build_quotas(config)
         self.tls = LateTls(config)
-        self.login = self._broker_login()
+        self.login = self.new_login()
         self.inter_broker_client = self.new_inter_broker_client(
             f"broker-{self.broker_id}", config.request_timeout_ms
         )
@@ -175,8 +175,8 @@ class Broker:
         )
         return manager, exported
 
-    def _broker_login(self) -> BrokerLogin | None:
-        """None without SASL between brokers."""
+    def new_login(self) -> BrokerLogin | None:
+        """As the settings say now; None without SASL between brokers."""
         if peer_login(self.config) is None:
             return None
         from ottla.broker.security.sasl.broker_login import build_broker_login

@@ -8,13 +8,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.broker.config.listeners import LISTENERS
+from ottla.broker.config.errors import ConfigError
+from ottla.broker.config.listeners import LISTENERS, is_of_login
+from ottla.broker.runtime.tasks import spawn
 from ottla.broker.server.settings import controller_settings
 from ottla.controller.tree import znodes
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.steps import TurnQueue
 
 if TYPE_CHECKING:
+    from ottla.broker.security.sasl.broker_login import BrokerLogin
     from ottla.broker.server.broker import Broker
     from ottla.controller.tree.entity_configs import Unreadable
     from ottla.protocol.steps import Steps
@@ -81,8 +84,19 @@ class ConfigChanges:
         self._parts.controller.update_settings(controller_settings(config))
         self._parts.tls.settings_changed(names)
         self._parts.listeners.settings_changed(names)
+        listener = config.inter_broker_listener()
+        if parts.login is not None and any(is_of_login(name, listener) for name in names):
+            spawn(self._renew_login(parts.login), name="broker-login")
         if not set(LISTENERS).isdisjoint(names):
             self._parts.listeners.changed()
+
+    async def _renew_login(self, login: BrokerLogin) -> None:
+        try:
+            changed = self._parts.new_login()
+            if changed is not None:
+                await login.renew(changed)
+        except ConfigError as error:
+            logger.error("This broker logs in to others as before: %s", error)
 
     def _update_logs(self) -> Steps[None]:
         # Settings that change at a pause start a job of their own, which runs after this one.

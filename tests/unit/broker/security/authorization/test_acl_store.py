@@ -16,7 +16,7 @@ from ottla.broker.security.authorization.acl_store import RESOURCES_AT_ONCE, Acl
 from ottla.broker.security.authorization.acl_types import Operation, ResourceType
 from ottla.controller.runtime import LoopRuntime
 from ottla.controller.tree.embedded_store import EmbeddedStore
-from ottla.controller.tree.store import make_paths, set_or_create
+from ottla.controller.tree.store import NotPermitted, make_paths, set_or_create
 from ottla.controller.tree.znodes_security import (
     ACL_PATHS,
     LITERAL,
@@ -29,6 +29,7 @@ from ottla.controller.tree.znodes_security import (
     encode_acl_change,
     encode_acls,
 )
+from ottla.protocol.errors import KafkaError
 from tests.doubles.eventually import eventually_async
 from tests.doubles.forbidden_znodes import ForbiddenZnodes
 from tests.doubles.znode_entities import delete_unread
@@ -163,6 +164,8 @@ async def test_what_cannot_be_read_is_denied_until_it_is_repaired(
         )
         assert other is None or allowed(rules, other)
         assert path in unusable.found[path].problem
+        with pytest.raises((KafkaError, NotPermitted), match=path.replace("*", ".")):
+            await acls.update(resource, frozenset((TWO,)).union)
         assert resource.name in unusable.found[path].effect
         store.forbidden.clear()
         await set_or_create(store, path, encode_acls([ONE]))
