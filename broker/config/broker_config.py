@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import copy
 import os
+import re
 from collections.abc import Iterable, Mapping
 
 from ottla.broker.config.definitions import (
@@ -47,6 +48,9 @@ __all__ = ["BrokerConfig", "ConfigError", "Endpoint"]
 
 DEFAULT_DATA_DIRECTORY = "ottla-data"
 DEFAULT_LISTENERS = "PLAINTEXT://127.0.0.1:9092"
+
+# As `Utils.validHostPattern`: names and addresses, also an IPv6 address in brackets.
+_HOST = re.compile(r"[0-9a-zA-Z%._:-]+|\[[0-9a-fA-F:.%]+\]")
 
 _MINUTE_MS = 60_000
 _HOUR_MS = 3_600_000
@@ -455,10 +459,11 @@ class BrokerConfig:
         """`max.connections.per.ip.overrides`: an own limit by address."""
         overrides: dict[str, int] = {}
         for item in split_list(self.max_connections_per_ip_overrides):
-            address, colon, number = item.rpartition(":")
-            if not colon or not number.isascii() or not number.isdigit():
+            address, _, number = item.rpartition(":")
+            is_number = number.isascii() and number.isdigit() and int(number[:20]) < 1 << 31
+            if not is_number or not _HOST.fullmatch(address):
                 raise ConfigError(
-                    f"max.connections.per.ip.overrides: {item!r} is not address:number."
+                    f"max.connections.per.ip.overrides: {item!r:.200} is not address:number."
                 )
             overrides[address.strip("[]")] = int(number)
         return overrides

@@ -32,7 +32,7 @@ class BrokerLogin:
             await self._tokens.start()
 
     async def renew(self, changed: BrokerLogin) -> None:
-        """Log in as `changed` says; new connections use it. Raises ConfigError where that fails, and
+        """Log in as `changed` says, for new connections. Raises ConfigError where that fails, and
         nothing changes then."""
         await changed.start()
         self.stop()
