@@ -112,7 +112,11 @@ def test_what_is_described_as_dynamic_can_be_altered(name: str) -> None:
     setting = broker_settings()[name]
     if setting.sensitive or name in LISTENERS:
         return
-    text = setting.default or {"ssl.enabled.protocols": "TLSv1.3"}.get(name, "")
+    usual = {
+        "ssl.enabled.protocols": "TLSv1.3",
+        "ssl.engine.factory.class": "org.apache.kafka.common.security.ssl.DefaultSslEngineFactory",
+    }
+    text = setting.default or usual.get(name, "")
     check(name, text)
     with pytest.raises(ConfigError, match="broker id must be specified"):
         check(name, text, per_broker=False)
