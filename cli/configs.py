@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,6 +24,9 @@ from ottla.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 
+if TYPE_CHECKING:
+    from ottla.cli.offline_configs import OfflineConfigs
+
 EXAMPLES = """\
   ottla configs describe topic orders
   ottla configs describe broker 1 --all
@@ -33,6 +36,8 @@ EXAMPLES = """\
   ottla configs append topic orders cleanup.policy=delete
   ottla configs subtract topic orders cleanup.policy=delete
   ottla configs unset topic orders retention.ms
+  ottla configs unset broker 1 max.connections --offline --data-dir /var/lib/ottla
+  ottla configs describe cluster --offline --zookeeper zk1:2181,zk2:2181/kafka
 """
 
 app = family("Describe and alter settings of topics and brokers.", EXAMPLES)
@@ -66,6 +71,25 @@ RestArgument = Annotated[
 ValidateOption = Annotated[
     bool, typer.Option("--validate-only", help="Validate only, change nothing.")
 ]
+OfflineOption = Annotated[
+    bool, typer.Option("--offline", help="In the znode tree itself; no broker is needed.")
+]
+DataDirOption = Annotated[
+    str,
+    typer.Option(
+        "--data-dir",
+        help="With --offline: first directory of log.dirs of a stopped broker without ZooKeeper.",
+    ),
+]
+ZooKeeperOption = Annotated[
+    str, typer.Option("--zookeeper", help="With --offline: zookeeper.connect of the brokers.")
+]
+ServerFileOption = Annotated[
+    str,
+    typer.Option(
+        "--config", help="With --offline: properties file of the broker, which names the tree."
+    ),
+]
 
 
 @app.command()
@@ -84,9 +108,23 @@ def describe(
         bool, typer.Option("--synonyms", help="Where else a value could come from.")
     ] = False,
     documentation: Annotated[bool, typer.Option("--documentation", help="What it means.")] = False,
+    offline: OfflineOption = False,
+    data_dir: DataDirOption = "",
+    zookeeper: ZooKeeperOption = "",
+    config: ServerFileOption = "",
 ) -> None:
     """Settings with their values and where they come from."""
     kind, name = resource_of(kind, name)
+    stored = _offline(offline, data_dir, zookeeper, config)
+    if stored is not None:
+        found = [
+            row for row in stored.describe(kind, name) if not setting or row["setting"] in setting
+        ]
+        if session.json:
+            print_json(found)
+        else:
+            print_rows(found, ("setting", "value"), empty="Nothing is stored.")
+        return
     resource = DescribeConfigsResource(
         resource_type=RESOURCE_TYPES[kind], resource_name=name, configuration_keys=setting or None
     )
@@ -173,9 +211,50 @@ def unset(
     kind: KindArgument,
     rest: RestArgument = None,
     validate: ValidateOption = False,
+    remove_all: Annotated[
+        bool, typer.Option("--all", help="With --offline: all that is stored, also garbage.")
+    ] = False,
+    offline: OfflineOption = False,
+    data_dir: DataDirOption = "",
+    zookeeper: ZooKeeperOption = "",
+    config: ServerFileOption = "",
 ) -> None:
     """Remove settings, so that the next lower level is effective."""
-    _change(session, DELETE, kind, rest or [], validate)
+    stored = _offline(offline, data_dir, zookeeper, config)
+    if stored is None:
+        if remove_all:
+            raise usage("--all needs --offline.")
+        _change(session, DELETE, kind, rest or [], validate)
+        return
+    name, texts = _named(kind, rest or [])
+    kind, name = resource_of(kind, name)
+    if bool(texts) == remove_all:
+        raise usage("name the settings to remove, or all of them with --all.")
+    removed = stored.unset(kind, name, texts)
+    where = f"{kind} {name}".strip()
+    if texts and not removed:
+        raise Failure(f"{where} has no {', '.join(texts)} stored; see `ottla configs describe`.")
+    if session.json:
+        print_json({"kind": kind, "name": name, "removed": removed})
+    else:
+        say(f"{where}: {', '.join(removed) or 'all'} removed.")
+
+
+def _offline(offline: bool, data_dir: str, zookeeper: str, config: str) -> OfflineConfigs | None:
+    if not offline:
+        if data_dir or zookeeper or config:
+            raise usage("--data-dir, --zookeeper and --config need --offline.")
+        return None
+    from ottla.cli.offline_configs import OfflineConfigs, Tree
+
+    return OfflineConfigs(Tree(data_dir, zookeeper, config))
+
+
+def _named(kind: str, rest: list[str]) -> tuple[str, list[str]]:
+    """The name of the resource, and the other arguments."""
+    if kind == "cluster" or not rest:
+        return "", rest
+    return rest[0], rest[1:]
 
 
 @app.command()
@@ -203,9 +282,8 @@ def subtract(
 
 
 def _change(session: Session, operation: int, kind: str, rest: list[str], validate: bool) -> None:
-    name = "" if kind == "cluster" or not rest else rest[0]
+    name, texts = _named(kind, rest)
     kind, name = resource_of(kind, name)
-    texts = rest if kind == "cluster" else rest[1:]
     if not texts:
         raise usage("name a setting, for example retention.ms=86400000.")
     changes: dict[str, str | None]

@@ -106,9 +106,16 @@ admin client gets it with DescribeConfigs.
 This page is generated from the definitions (`python -m tools.configuration_page`); a test compares.
 
 - **changes**: *at start* only; at run time *per broker*; at run time *per broker* and for the
-  whole *cluster*; or at run time *per listener*, with the prefix `listener.name.<listener>.`: new
-  connections get the new value. A change that would wait for a restart is rejected; Kafka accepts
-  it, and shows it as if it were in use.
+  whole *cluster*; or at run time *per listener*, with the prefix `listener.name.<listener>.`. What
+  belongs to listeners is used for new connections, and for listeners that are added later; in Kafka
+  an open listener takes only keys, trust and limits, and the rest waits for a restart.
+- A change at run time is checked by the rules of a start, on all settings as they would be: what
+  AlterConfigs accepts works, and the broker starts with it again. Counts of threads change to half
+  or double of their value at once, as in Kafka. A limit of connections of 0 is rejected, also in
+  the file: nobody could connect to raise it. What the znode tree holds and cannot be used (a value
+  of another tool, a setting that is not dynamic) is ignored, as in Kafka, and is the fault
+  `dynamic-setting-ignored`; `ottla configs unset broker 1 NAME` removes it, with `--offline` while
+  the broker is down.
 - **used**: *yes* if the setting has an effect; *no* if it is accepted without effect, because it
   belongs to a feature that Ottla does not have (KRaft, the JVM), or not yet: the broker names those
   that are set in one warning when it starts; *rejected* if the broker does not start with a value
@@ -182,8 +189,6 @@ def _change(setting: Setting) -> str:
         return "per listener"
     if setting.name in LISTENERS:
         return "per broker"
-    if setting.mode == PER_BROKER and setting.name in broker_settings():
-        return "at start"
     return _CHANGES[setting.mode]
 
 

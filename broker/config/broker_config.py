@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import copy
 import os
+import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -29,11 +30,10 @@ from ottla.broker.config.definitions import (
     split_list,
     topic_settings,
 )
-from ottla.broker.config.dynamic_rules import StoredSecrets, parsable
+from ottla.broker.config.dynamic_rules import IgnoredSetting, StoredSecrets, take_layers
 from ottla.broker.config.errors import ConfigError, each_error, located, names_in, raise_all
 from ottla.broker.config.jaas_file import JaasFile
 from ottla.broker.config.listeners import (
-    LISTENERS,
     PREFIX,
     Endpoint,
     parse_endpoints,
@@ -59,6 +59,9 @@ _DEFAULTS_OF_KAFKA_4 = {
     "group.coordinator.rebalance.protocols": "classic,consumer,share",
     "group.consumer.migration.policy": "bidirectional",
 }
+
+# As `Utils.validHostPattern`: names and addresses, also an IPv6 address in brackets.
+_HOST = re.compile(r"[0-9a-zA-Z%._:-]+|\[[0-9a-fA-F:.%]+\]")
 
 _MINUTE_MS = 60_000
 _HOUR_MS = 3_600_000
@@ -272,13 +275,14 @@ class BrokerConfig:
         self.given: dict[str, str] = self._providers.resolve_all(given or {})
         self.cluster_dynamic: dict[str, str] = {}
         self.broker_dynamic: dict[str, str] = {}
+        self.ignored: list[IgnoredSetting] = []  #: dynamic settings of the tree that are not used
         self.ignored_prefixes: tuple[str, ...] = ()  #: of unknown settings
         #: Of a broker that is one of several workers of this machine.
         self.worker = worker
         self.warnings: list[str] = []
         self.jaas_file = JaasFile(os.environ.get("KAFKA_OPTS", ""))
         self._apply_synonyms()
-        self._refresh()
+        self.refresh()
         validate(self)
         if unused := unused_settings(self.given):
             self.warn(
@@ -401,26 +405,23 @@ class BrokerConfig:
         for value in ids.values():
             self.given["broker.id"] = self.given["node.id"] = value
 
-    def _refresh(self) -> None:
+    def refresh(self) -> None:
+        """Parse all settings again, after a layer changed."""
         attributes = self.__dict__
         for name, setting in broker_settings().items():
             attributes[name.replace(".", "_")] = parse_value(setting, self.effective_text(name))
 
-    def update_dynamic(self, cluster: Mapping[str, str], broker: Mapping[str, str]) -> list[str]:
+    def update_dynamic(
+        self, cluster: Mapping[str, str], broker: Mapping[str, str], *, is_running: bool = False
+    ) -> list[str]:
         """Replaces the dynamic layers, which are as the znode tree holds them; returns the names of
-        the settings whose text changed."""
+        the settings whose text changed. `ignored` has what cannot be used."""
         names = {*broker_settings(), *dynamic_only_settings()}
         names.update(self.cluster_dynamic, self.broker_dynamic, cluster, broker)
         before = {name: self.effective_text(name) for name in names}
-        default = self.default_text("listeners") or ""
-        text = broker.get("listeners", self.given.get("listeners", default))
-        listeners = [each.partition("://")[0] for each in split_list(text)]
-        self.cluster_dynamic, self.broker_dynamic = (
-            parsable(layer, listeners, self.secrets, self.resolve, self.warn)
-            for layer in (cluster, broker)
-        )
-        self._refresh()
-        self._ignore_wrong_listeners()
+        self.ignored = take_layers(self, cluster, broker, is_running=is_running)
+        for each in self.ignored:
+            self.warn(f"Ignoring the dynamic setting {each.name}: {each.problem}")
         return [name for name, text in before.items() if self.effective_text(name) != text]
 
     def for_worker(self, settings: Mapping[str, str], place: WorkerPlace) -> BrokerConfig:
@@ -440,6 +441,7 @@ class BrokerConfig:
         Raises ConfigError for a value that cannot be parsed. `validate` checks the rest.
         """
         changed = copy.copy(self)
+        changed.warnings = []
         if cluster is not None:
             changed.cluster_dynamic = {
                 name: self.resolve(name, text) for name, text in cluster.items()
@@ -448,7 +450,7 @@ class BrokerConfig:
             changed.broker_dynamic = {
                 name: self.resolve(name, text) for name, text in broker.items()
             }
-        changed._refresh()
+        changed.refresh()
         return changed
 
     def resolve(self, name: str, text: str) -> str:
@@ -458,18 +460,6 @@ class BrokerConfig:
     def old_secrets(self) -> StoredSecrets:
         """What decodes with `password.encoder.old.secret`. Raises ConfigError."""
         return StoredSecrets(new_encoder(self, self.password_encoder_old_secret))
-
-    def _ignore_wrong_listeners(self) -> None:
-        """Drops dynamic listeners that are no listeners: the parts of the broker rely on them."""
-        try:
-            self.listener_endpoints()
-            self.advertised_endpoints()
-        except ConfigError as error:
-            self.warn(f"Ignoring the dynamic listeners: {error}")
-            for name in LISTENERS:
-                self.broker_dynamic.pop(name, None)
-                self.cluster_dynamic.pop(name, None)
-            self._refresh()
 
     def warn(self, text: str) -> None:
         """Keeps a warning for the log; once each."""
@@ -507,10 +497,11 @@ class BrokerConfig:
         """`max.connections.per.ip.overrides`: an own limit by address."""
         overrides: dict[str, int] = {}
         for item in split_list(self.max_connections_per_ip_overrides):
-            address, colon, number = item.rpartition(":")
-            if not colon or not number.isascii() or not number.isdigit():
+            address, _, number = item.rpartition(":")
+            is_number = number.isascii() and number.isdigit() and int(number[:20]) < 1 << 31
+            if not is_number or not _HOST.fullmatch(address):
                 raise ConfigError(
-                    f"max.connections.per.ip.overrides: {item!r} is not address:number."
+                    f"max.connections.per.ip.overrides: {item!r:.200} is not address:number."
                 )
             overrides[address.strip("[]")] = int(number)
         return overrides

@@ -67,7 +67,7 @@ def dynamic_only_settings() -> dict[str, Setting]:
         "replica.alter.log.dirs.io.max.bytes.per.second",
     )
     return {
-        name: Setting((name, "long", unlimited, ">= 0", "medium", PER_BROKER)) for name in names
+        name: Setting((name, "long", unlimited, ">= 0", "medium", CLUSTER_WIDE)) for name in names
     }
 
 

@@ -9,18 +9,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.config.definitions import parse_value, topic_settings
-from ottla.broker.config.dynamic_rules import is_read_at_start, is_secret
+from ottla.broker.config.dynamic_rules import is_secret
 from ottla.broker.config.errors import ConfigError
+from ottla.broker.config.unusable_znodes import UnusableZnodes
 from ottla.controller.tree import znodes
 from ottla.controller.tree.entity_configs import (
+    PROTECTING,
     ConfigChangeWatcher,
+    Unreadable,
     change_config,
     entities_of,
     read_config,
     read_configs,
+    read_entities,
 )
 from ottla.controller.tree.store import StoreError
 from ottla.controller.tree.znode_json import MalformedZnode
@@ -51,6 +56,9 @@ class ConfigListener(Protocol):
     def quota_changed(self, kind: str, name: str, properties: Properties) -> None:
         """The settings of a client, user or ip: entity type, and the name below the type."""
 
+    def quota_unreadable(self, entity: str, found: Unreadable, *, is_known: bool) -> None:
+        """The settings of a client, user or ip cannot be read; `is_known`: earlier ones apply."""
+
     def client_metrics_changed(self, name: str, properties: Properties) -> None:
         """The settings of a client metrics resource."""
 
@@ -78,9 +86,11 @@ class DynamicConfig:
         broker_id: int,
         make_log_config: Callable[[Properties], LogConfig],
         listener: ConfigListener | None = None,
+        unusable: UnusableZnodes | None = None,
     ) -> None:
         """`make_log_config` builds a log's settings from all topic settings as text. Without a
-        `listener` one is assigned before `start`."""
+        `listener` one is assigned before `start`. `unusable` gets the znodes that cannot be read;
+        the settings that they had, if any, stay."""
         if listener is not None:
             self.listener = listener
         self._store = store
@@ -97,7 +107,10 @@ class DynamicConfig:
         # The entities that have settings, by path.
         self._known: dict[str, None] = {}
         self._readings: list[_Reading] = []
-        self._watcher = ConfigChangeWatcher(store, runtime, self._take_announced, self._take_missed)
+        self._unusable = UnusableZnodes() if unusable is None else unusable
+        self._watcher = ConfigChangeWatcher(
+            store, runtime, self._take_announced, self._take_missed, self._take_unreadable
+        )
 
     # -- reading --------------------------------------------------------------------------------
 
@@ -186,6 +199,10 @@ class DynamicConfig:
         await self._watcher.start()
         await self._take_current(await self._all_entities())
 
+    async def read_again(self, entity: str) -> None:
+        """Takes what an entity holds now: a repair by hand is not announced."""
+        await self._take_current([entity])
+
     async def _take_missed(self) -> None:
         """After changes that were not announced to this broker."""
         await self._take_current(await self._all_entities())
@@ -215,8 +232,11 @@ class DynamicConfig:
             reading = _Reading()
             self._readings.append(reading)
             try:
-                for entity, properties in (await read_configs(self._store, wanted)).items():
+                for entity, properties in (await read_entities(self._store, wanted)).items():
                     if entity in reading.taken_by_others:
+                        continue
+                    if isinstance(properties, Unreadable):
+                        self._take_unreadable(entity, properties)
                         continue
                     try:
                         has_changed = self._take(entity, properties, reading)
@@ -269,6 +289,19 @@ class DynamicConfig:
             if each is not reading:
                 each.taken_by_others.add(entity)
 
+    def _take_unreadable(self, entity: str, found: Unreadable) -> None:
+        kind = entity.partition("/")[0]
+        if kind not in PROTECTING:
+            logger.error("The settings of %s stay as they were: %s", entity, found.problem)
+        elif kind != znodes.ENTITY_BROKERS:
+            self.listener.quota_unreadable(entity, found, is_known=entity in self._known)
+        elif entity.partition("/")[2] in _broker_entities(self._broker_id):
+            self._unusable.report(
+                *found,
+                "the settings of the broker stay as they were, and it does not start again,",
+                partial(self.read_again, entity),
+            )
+
     def _take(self, entity: str, properties: Properties, reading: _Reading | None = None) -> bool:
         """Whether these are other settings of a topic; `reading` is whose result this is."""
         self._note(entity, reading)
@@ -281,6 +314,7 @@ class DynamicConfig:
             return self._take_topic(name, properties)
         if kind == znodes.ENTITY_BROKERS:
             if name in _broker_entities(self._broker_id):
+                self._unusable.repaired(znodes.config_path(entity))
                 self._take_broker(name, properties)
         elif kind == znodes.ENTITY_CLIENT_METRICS:
             self._take_client_metrics(znodes.desanitize(name), properties)
@@ -322,17 +356,13 @@ class DynamicConfig:
         return True
 
     def _take_broker(self, name: str, properties: Properties) -> None:
-        listeners = _listener_names(self._config)
         if name == znodes.DEFAULT_ENTITY:
             self._cluster = properties
         else:
             self._broker = properties
-        changed = _update(self._config, self._cluster, self._broker)
+        changed = _update(self._config, self._cluster, self._broker, is_running=True)
         if not changed:
             return
-        late = [each for each in changed if is_read_at_start(each, listeners)]
-        if late:
-            logger.warning("Used from the next start of this broker on: %s", listed(late))
         self._log_configs.clear()
         logger.info("Updated broker settings: %s", listed(changed))
         self.listener.broker_changed(changed)
@@ -358,22 +388,24 @@ def _without_wrong_values(topic: str, properties: Properties) -> Properties:
     return kept
 
 
-def _listener_names(config: BrokerConfig) -> list[str]:
-    try:
-        return [each.listener_name for each in config.listener_endpoints()]
-    except ConfigError:  # another tool wrote it
-        return []
-
-
 async def load_broker_settings(
     store: ZnodeStore, config: BrokerConfig, broker_id: int
 ) -> list[str]:
     """Reads the dynamic settings of a broker into `config`, before anything is built from it.
 
-    Returns the names of the settings that changed.
+    Returns the names of the settings that changed. Raises ConfigError for a znode that cannot be
+    read: it may restrict clients.
     """
     entities = [f"{znodes.ENTITY_BROKERS}/{name}" for name in _broker_entities(broker_id)]
-    found = await read_configs(store, entities)
+    found = {}
+    for entity, properties in (await read_entities(store, entities)).items():
+        if isinstance(properties, Unreadable):
+            raise ConfigError(
+                f"{properties.problem}. It has dynamic settings of this broker, which may restrict "
+                "clients: restore the znode, or remove all of them with `ottla configs unset "
+                f"{_resource(entity)} --all --offline`."
+            )
+        found[entity] = properties
     if _encoded_again(config, found.get(entities[1], {})) is not None:
 
         async def encode(properties: Properties) -> Properties:
@@ -381,7 +413,7 @@ async def load_broker_settings(
 
         found[entities[1]] = await change_config(store, entities[1], encode)
         logger.info("Encrypted the passwords of dynamic settings with password.encoder.secret")
-    return _update(config, *(found.get(entity, {}) for entity in entities))
+    return _update(config, *(found.get(entity, {}) for entity in entities), is_running=False)
 
 
 def _encoded_again(config: BrokerConfig, properties: Properties) -> Properties | None:
@@ -403,9 +435,17 @@ def _broker_entities(broker_id: int) -> tuple[str, str]:
     return znodes.DEFAULT_ENTITY, str(broker_id)
 
 
-def _update(config: BrokerConfig, cluster: Properties, broker: Properties) -> list[str]:
+def _resource(entity: str) -> str:
+    """As the arguments of `ottla configs`."""
+    name = entity.partition("/")[2]
+    return "cluster" if name == znodes.DEFAULT_ENTITY else f"broker {name}"
+
+
+def _update(
+    config: BrokerConfig, cluster: Properties, broker: Properties, *, is_running: bool
+) -> list[str]:
     known = len(config.warnings)
-    changed = config.update_dynamic(cluster, broker)
+    changed = config.update_dynamic(cluster, broker, is_running=is_running)
     for warning in config.warnings[known:]:
         logger.warning("%s", warning)
     return changed

@@ -60,7 +60,12 @@ def parse_protocol_map(text: str) -> dict[str, str]:
                 f"listener.security.protocol.map: {item!r} is not NAME:PROTOCOL with one of "
                 f"{', '.join(SECURITY_PROTOCOLS)}."
             )
-        mapping[name.strip().upper()] = protocol
+        known = mapping.setdefault(name.strip().upper(), protocol)
+        if known != protocol:
+            raise ConfigError(
+                f"listener.security.protocol.map: {name.strip()} has both {known} and {protocol}: "
+                "write one of them."
+            )
     return mapping
 
 
@@ -229,6 +234,16 @@ def base_name(name: str) -> str:
     """The name of a setting without the prefixes of listener and mechanism."""
     found = find_listener_setting(name) if name.startswith(PREFIX) else None
     return name if found is None else found.name
+
+
+def is_of_login(name: str, listener_name: str) -> bool:
+    """Whether a setting decides as whom the clients of a listener are authenticated."""
+    if name.startswith(PREFIX) and not name.startswith(f"{PREFIX}{listener_name.lower()}."):
+        return False
+    base = base_name(name)
+    return base.startswith("sasl.") or base in (
+        *("connections.max.reauth.ms", "ssl.principal.mapping.rules"),
+    )
 
 
 def check_listener_settings(names: Iterable[str], listeners: Iterable[str]) -> None:

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.broker.config.definitions import parse_value
+from ottla.broker.config.definitions import Value, parse_value
 from ottla.broker.config.errors import ConfigError, UnknownSetting, each_error, raise_all
 from ottla.broker.config.listeners import (
     PREFIX,
     Endpoint,
+    base_name,
     check_advertised,
     check_listener_settings,
     listener_setting,
@@ -53,7 +54,7 @@ def problems(config: BrokerConfig) -> list[ConfigError]:
             )
         ]
     errors: list[ConfigError] = [
-        UnknownSetting(unknown_setting(name)) for name in texts if not is_known(name)
+        UnknownSetting(unknown_setting(name)) for name in config.given if not is_known(name)
     ]
     rules: list[Rule] = [*_RULES]
     try:
@@ -84,27 +85,21 @@ def _listener_rules(texts: dict[str, str], listeners: list[Endpoint]) -> Iterato
     for name, text in texts.items():
         if name.startswith(PREFIX):
             yield partial(_check_listener_setting, name, text, names)
+    yield lambda config: check_limits(config, names)
     yield lambda config: check_sasl(config, listeners)
     yield lambda config: check_metadata_listener(config, names)
 
 
 def _check_listener_setting(
-    name: str, text: str, listeners: Sequence[str], _: BrokerConfig
+    name: str, text: str, listeners: Sequence[str], config: BrokerConfig
 ) -> None:
-    check_listener_settings([name], listeners)
+    if name in config.given:  # at run time the listener may come later
+        check_listener_settings([name], listeners)
     try:
         parse_value(listener_setting(name).setting, text)
     except ConfigError as error:
         raise ConfigError(f"{name}: {error}") from None
 
-
-#: The settings of `check_numbers` that change at run time.
-CHANGING_NUMBERS = frozenset(
-    (
-        *("log.cleaner.dedupe.buffer.size", "log.cleaner.threads", "log.retention.ms"),
-        *("log.roll.jitter.ms", "log.roll.ms"),
-    )
-)
 
 _MIN_DEDUPE_BYTES = 1 << 20
 """The memory of one cleaner thread: with less it compacts nothing."""
@@ -131,7 +126,11 @@ def check_numbers(config: BrokerConfig) -> None:
         raise ConfigError("log.roll.ms must be at least 1.")
     if int(config.topic_default_text("segment.jitter.ms") or 0) < 0:
         raise ConfigError("log.roll.jitter.ms must be at least 0.")
-    threads = max(1, config.log_cleaner_threads)
+    if config.log_cleaner_threads < 1:
+        raise ConfigError(
+            "log.cleaner.threads must be at least 1; log.cleaner.enable=false ends compaction."
+        )
+    threads = config.log_cleaner_threads
     if config.log_cleaner_dedupe_buffer_size // threads <= _MIN_DEDUPE_BYTES:
         raise ConfigError(
             f"log.cleaner.dedupe.buffer.size must be above {_MIN_DEDUPE_BYTES} bytes for each of "
@@ -141,6 +140,49 @@ def check_numbers(config: BrokerConfig) -> None:
         raise ConfigError(
             "connection.failed.authentication.delay.ms is not below connections.max.idle.ms."
         )
+
+
+def check_limits(config: BrokerConfig, listeners: Sequence[str]) -> None:
+    """Raise ConfigError for limits of connections that would lock out all clients, the one that
+    could raise them included."""
+    names = ("max.connections", "max.connection.creation.rate")
+    limits: dict[str, Value] = {name: config.value(name) for name in names}
+    for listener in listeners:
+        for name in names:
+            limits[f"{PREFIX}{listener.lower()}.{name}"] = config.listener_limit(listener, name)
+    for name, value in limits.items():
+        if value == 0:
+            raise ConfigError(f"{name}=0 would refuse every connection: set it to at least 1.")
+    overrides = config.connections_per_ip_overrides()
+    if config.max_connections_per_ip == 0 and not overrides:
+        raise ConfigError(
+            "max.connections.per.ip can be set to zero only if max.connections.per.ip.overrides "
+            "has the addresses that may connect."
+        )
+
+
+def check_local_retention(config: BrokerConfig) -> None:
+    """Raise ConfigError for local retention that is longer than the whole (KIP-405), as Kafka's
+    `DynamicLogConfig`."""
+    for unit in ("ms", "bytes"):
+        local = int(config.topic_default_text(f"local.retention.{unit}") or -2)
+        whole = int(config.topic_default_text(f"retention.{unit}") or -1)
+        name = f"log.local.retention.{unit}"
+        if whole != -1 and local == -1:
+            raise ConfigError(
+                f"Invalid value -1 for configuration {name}: Value must not be -1 as "
+                f"log.retention.{unit} value is set as {whole}."
+            )
+        if whole != -1 and local > whole:
+            raise ConfigError(
+                f"Invalid value {local} for configuration {name}: Value must not be more than "
+                f"log.retention.{unit} property value: {whole}"
+            )
+
+
+def _check_local_retention(config: BrokerConfig) -> None:
+    if config.remote_log_storage_system_enable:
+        check_local_retention(config)
 
 
 _ASSIGNORS = {
@@ -181,7 +223,7 @@ def check_groups(config: BrokerConfig) -> None:
         )
     unknown = sorted(protocols - {"classic", "consumer", "share"})
     if unknown:
-        config.warnings.append(
+        config.warn(
             f"group.coordinator.rebalance.protocols: {', '.join(unknown)} has no effect; this "
             "broker has `classic`, `consumer` and `share`."
         )
@@ -300,6 +342,31 @@ def check_metadata_listener(config: BrokerConfig, listeners: Sequence[str]) -> N
         )
 
 
+#: Without a value each of these protects nothing, as if it were not there: text that a template
+#: left empty would open the broker.
+PROTECTING = frozenset(
+    (
+        *("alter.config.policy.class.name", "authorizer.class.name"),
+        *("client.quota.callback.class", "create.topic.policy.class.name"),
+        *("ottla.console.token", "ottla.ssl.crl.location"),
+        *("ssl.truststore.certificates", "ssl.truststore.location"),
+    )
+)
+
+
+def check_not_empty(config: BrokerConfig) -> None:
+    """Raise ConfigError for a setting that protects and is set to nothing."""
+    raise_all(
+        [
+            ConfigError(
+                f"{name} is empty, which protects nothing: give it a value, or remove the setting."
+            )
+            for name, text in config.texts().items()
+            if not text.strip() and base_name(name) in PROTECTING
+        ]
+    )
+
+
 def _check_directories(config: BrokerConfig) -> None:
     if not config.log_directories():
         raise ConfigError("log.dirs is empty.")
@@ -307,6 +374,7 @@ def _check_directories(config: BrokerConfig) -> None:
 
 _RULES: tuple[Rule, ...] = (
     lambda config: check_supported(config.texts()),
+    check_not_empty,
     check_authorizer,
     check_policies,
     lambda config: check_quota_callback(config.client_quota_callback_class),
@@ -314,6 +382,7 @@ _RULES: tuple[Rule, ...] = (
     lambda config: config.connections_per_ip_overrides(),
     lambda config: topics_to_create(config.ottla_create_topics),
     check_numbers,
+    _check_local_retention,
     check_groups,
     check_codecs,
     check_remote_log,

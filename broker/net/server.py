@@ -170,6 +170,20 @@ class NetworkServer:
         """New connections of a listener get this context; those that are open stay."""
         self._listeners[name].facts.tls_context = context
 
+    def renew_authentication(
+        self,
+        name: str,
+        principal_of_certificate: Callable[[bytes], Principal] | None,
+        new_session: "NewSession | None",
+        first_frame_max_bytes: int,
+    ) -> None:
+        """New connections of a listener authenticate so, as in `add_listener`; those that are open
+        stay."""
+        facts = self._listeners[name].facts
+        facts.principal_of_certificate = principal_of_certificate
+        facts.new_session = new_session
+        facts.first_frame_max_bytes = first_frame_max_bytes
+
     def start(self) -> None:
         """Begin to accept on all listeners."""
         self._started = True

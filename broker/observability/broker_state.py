@@ -79,6 +79,8 @@ class Observed(NamedTuple):
     remote_storage: Callable[[], str | None] = lambda: None
     #: Where ZooKeeper and the logs of this broker disagree.
     replicas: Callable[[], list[Fault]] = list
+    #: Znodes of rights and settings that cannot be used.
+    settings: Callable[[], list[Fault]] = list
 
 
 class BrokerState:
@@ -145,6 +147,7 @@ class BrokerState:
                 ),
             )
             found += observed.replicas()
+            found += observed.settings()
         found += missing_directory_faults(self.missing_directories())
         return sorted(found, key=lambda fault: FAULTS.index(fault.name))
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.controller.tree import znodes
 from ottla.protocol.listed import listed
 
 if TYPE_CHECKING:
+    from ottla.broker.config.dynamic_rules import IgnoredSetting
+    from ottla.broker.config.unusable_znodes import UnusableZnode
     from ottla.broker.metrics.loop_stalls import Turn
     from ottla.broker.net.descriptors import Descriptors
     from ottla.broker.security.tls.certificate_dates import CertificateDates
@@ -39,13 +42,16 @@ HELD_LOG = "log-not-served"
 TOPIC_ZNODE = "topic-znode-unusable"
 ID_TAKEN = "broker-id-taken"
 DELETION_WAITS = "topic-deletion-waits"
+SECURITY_ZNODE = "security-znode-unusable"
+DYNAMIC_SETTING = "dynamic-setting-ignored"
 
 #: Every fault, in the order in which they are reported.
 FAULTS = (
     *(OFFLINE, FULL, ZOOKEEPER, ZNODE_FILE, NO_CONTROLLER, EXPIRED, EXPIRING),
     *(NOT_YET_VALID, REJECTED_CERTIFICATE, UNUSABLE_CERTIFICATE, INCOMPLETE_CERTIFICATE),
     *(DESCRIPTORS_USED_UP, DESCRIPTORS_LOW, LOOP_BLOCKED, REMOTE_STORAGE, SET_ASIDE),
-    *(OLDER_TREE, LEADER_EPOCHS, HELD_LOG, TOPIC_ZNODE, ID_TAKEN, DELETION_WAITS),
+    *(OLDER_TREE, LEADER_EPOCHS, HELD_LOG, TOPIC_ZNODE, SECURITY_ZNODE, DYNAMIC_SETTING),
+    *(ID_TAKEN, DELETION_WAITS),
 )
 
 # Time enough to get a new certificate, in an organisation with a process for it.
@@ -365,3 +371,42 @@ def topic_znode_faults(topics: Mapping[str, tuple[str, str]]) -> list[Fault]:
         Fault(TOPIC_ZNODE, topic, False, problem, fix)
         for topic, (problem, fix) in list(topics.items())[:_LISTED_MAX]
     ]
+
+
+def security_znode_faults(unusable: Mapping[str, UnusableZnode]) -> list[Fault]:
+    """By path: ACLs, quotas, credentials and tokens that cannot be read, and what is denied."""
+    found = [
+        Fault(
+            SECURITY_ZNODE,
+            path,
+            False,
+            f"{each.problem}; {each.effect} until it is repaired",
+            f"restore {path} from a backup, or delete the znode and set what it had again; the "
+            "broker reads it again every few seconds",
+        )
+        for path, each in list(unusable.items())[:_LISTED_MAX]
+    ]
+    if len(unusable) > _LISTED_MAX:
+        text = f"{len(unusable) - _LISTED_MAX} more znodes cannot be used; the log names them"
+        found.append(Fault(SECURITY_ZNODE, "", False, text, found[0].fix))
+    return found
+
+
+def dynamic_setting_faults(ignored: Sequence[IgnoredSetting], broker_id: int) -> list[Fault]:
+    """Settings below /config/brokers that are not used."""
+    found = []
+    for name, per_broker, problem in ignored[:_LISTED_MAX]:
+        where = f"broker {broker_id}" if per_broker else "cluster"
+        path = znodes.config_path(
+            f"{znodes.ENTITY_BROKERS}/{broker_id if per_broker else znodes.DEFAULT_ENTITY}"
+        )
+        found.append(
+            Fault(
+                DYNAMIC_SETTING,
+                f"{where} {name}",
+                False,
+                f"the setting {name} in {path} is ignored: {problem}",
+                f"set it to another value, or remove it with `ottla configs unset {where} {name}`",
+            )
+        )
+    return found

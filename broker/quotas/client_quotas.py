@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from ottla.broker.quotas.connection_quotas import UNLIMITED
 from ottla.broker.quotas.rate import Rate, TokenBucket, forget_idle
 from ottla.protocol.messages.fetch import FetchRequest
 
@@ -276,9 +277,13 @@ class ClientQuotas:
         client_id = context.header.client_id or ""
         return quota.record(context.principal.name, client_id, percent, now_ms)
 
-    def apply(self, entity_path: str, properties: Mapping[str, str]) -> None:
+    def apply(self, entity_path: str, properties: Mapping[str, str]) -> list[str]:
         """Take the quotas of an entity: "users/alice", "users/<default>/clients/app",
-        "clients/app", "ips/10.0.0.1". A quota that is missing in `properties` is removed."""
+        "clients/app", "ips/10.0.0.1". A quota that is missing in `properties` is removed.
+
+        Returns the problems of values that are no limits; what they would limit is not allowed at
+        all.
+        """
         from urllib.parse import unquote
 
         names = entity_path.split("/")
@@ -288,9 +293,19 @@ class ClientQuotas:
             kind: name if unquote(name) == DEFAULT else unquote(name)
             for kind, name in zip(names[::2], names[1::2], strict=True)
         }
+        problems: list[str] = []
+
+        def limit(key: str) -> float | None:
+            text = properties.get(key)
+            found = None if text is None else _parsed(text)
+            if found is None or found >= 0:
+                return found
+            problems.append(f"{key} is {text!r}, which is no limit")
+            return 0.0
+
         if "ips" in parts:
-            self._apply_ip(parts["ips"], properties.get(CONNECTION_CREATION_RATE))
-            return
+            self._apply_ip(parts["ips"], limit(CONNECTION_CREATION_RATE))
+            return problems
         user, client_id = parts.get("users", ""), parts.get("clients", "")
         for key, table in (
             (PRODUCER_BYTE_RATE, self.produce.table),
@@ -298,15 +313,37 @@ class ClientQuotas:
             (REQUEST_PERCENTAGE, self.request.table),
             (CONTROLLER_MUTATION_RATE, self.mutation.table),
         ):
-            value = properties.get(key)
-            table.set(user, client_id, None if value is None else float(value))
+            table.set(user, client_id, limit(key))
+        return problems
 
-    def _apply_ip(self, ip: str, value: str | None) -> None:
+    def block(self, entity_path: str) -> None:
+        """Allow nothing to the clients of an entity whose quotas are not known, until `apply`."""
+        kinds = (
+            *(PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE),
+            *(CONTROLLER_MUTATION_RATE, CONNECTION_CREATION_RATE),
+        )
+        self.apply(entity_path, dict.fromkeys(kinds, "0"))
+
+    def _apply_ip(self, ip: str, value: float | None) -> None:
         limits = self._connection_limits
         if limits is None:
             return
-        rate = None if value is None else int(float(value))
+        rate = None if value is None else int(min(value, UNLIMITED))
         if ip == DEFAULT:
             limits.set_default_ip_creation_rate(rate)
         else:
             limits.set_ip_creation_rate(ip, rate)
+
+
+def _parsed(text: str) -> float:
+    """A limit as a znode has it; negative for what is none (NaN would limit nothing)."""
+    try:
+        found = float(text)
+    except ValueError:
+        return -1.0
+    return found if found >= 0 else -1.0
+
+
+def limit_of(text: str) -> float:
+    """The limit that is in force for the text of a znode."""
+    return max(_parsed(text), 0.0)

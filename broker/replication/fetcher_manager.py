@@ -46,6 +46,17 @@ class FetcherManager:
         # Partitions with a leader that is not in the metadata cache yet.
         self._waiting: dict[object, Partition] = {}
 
+    def resize(self, fetchers_per_leader: int) -> None:
+        """`num.replica.fetchers` changed: partitions move to the fetchers that they have now."""
+        if fetchers_per_leader == self._fetchers_per_leader:
+            return
+        self._fetchers_per_leader = fetchers_per_leader
+        moved = [each for fetcher in self._fetchers.values() for each in fetcher.partitions()]
+        self._take_out(moved)
+        for partition in moved:
+            self._place(partition)
+        self._drop_idle()
+
     def add_fetcher_for_partitions(self, partitions: Iterable[Partition]) -> None:
         """Starts, or restarts, fetching these from their leaders."""
         changed = list(partitions)

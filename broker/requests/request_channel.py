@@ -111,6 +111,11 @@ MAX_PAUSE_SECONDS = 0.01
 _NONE: deque[RequestContext] = deque()
 
 
+# All handlers share one event loop, so that more of them handle no more requests; a task takes 10
+# KB of memory, and num.io.threads has no bound.
+MAX_HANDLER_TASKS = 64
+
+
 class RequestChannel:
     """The bounded queue, and the handler tasks that empty it. Loop thread only."""
 
@@ -161,7 +166,7 @@ class RequestChannel:
         self._error_response = error_response
         self._max_requests = max_requests
         self.max_bytes = max_bytes
-        self._handler_tasks = handler_tasks
+        self._handler_tasks = min(handler_tasks, MAX_HANDLER_TASKS)
         self._waiting_for_place: FairQueue[Connection] = FairQueue()
         self._waiting_for_bytes: deque[Connection] = deque()
         self._idle: list[asyncio.Future[None]] = []

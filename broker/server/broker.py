@@ -29,6 +29,7 @@ from ottla.broker.cluster.metadata_cache import MetadataCache
 from ottla.broker.config.dynamic_config import DynamicConfig
 from ottla.broker.config.policies import Policies, TopicCreation
 from ottla.broker.config.sasl import peer_login
+from ottla.broker.config.unusable_znodes import UnusableZnodes
 from ottla.broker.handlers.admin.describe_configs import ConfigDescriber
 from ottla.broker.handlers.cluster.replica_control import ReplicaControl
 from ottla.broker.handlers.table import build_table
@@ -143,8 +144,14 @@ class Broker:
         self.held = HeldResponses()
         self.broker_epoch = BrokerEpoch()
         self.metadata = MetadataCache()
+        self.unusable_znodes = UnusableZnodes()
         self.dynamic_config = DynamicConfig(
-            self.store, self.runtime, config, self.broker_id, log_config_factory(config)
+            self.store,
+            self.runtime,
+            config,
+            self.broker_id,
+            log_config_factory(config),
+            unusable=self.unusable_znodes,
         )
         self.features = FeatureCache(
             self.store, self.runtime, own_features(config.inter_broker_protocol_version)
@@ -153,7 +160,7 @@ class Broker:
         self.client_metrics = self._client_metrics()
         self.quotas: QuotaLimits = build_quotas(config)
         self.tls = LateTls(config)
-        self.login = self._broker_login()
+        self.login = self.new_login()
         self.inter_broker_client = self.new_inter_broker_client(
             f"broker-{self.broker_id}", config.request_timeout_ms
         )
@@ -174,8 +181,8 @@ class Broker:
         )
         return manager, exported
 
-    def _broker_login(self) -> BrokerLogin | None:
-        """None without SASL between brokers."""
+    def new_login(self) -> BrokerLogin | None:
+        """As the settings say now; None without SASL between brokers."""
         if peer_login(self.config) is None:
             return None
         from ottla.broker.security.sasl.broker_login import build_broker_login
@@ -356,6 +363,7 @@ class Broker:
             self.log_cleaner,
             self._look_for_missed_deletions,
             self._check_every_second,
+            self.unusable_znodes.look,
         )
 
     def _build_controller(self) -> None:
@@ -396,10 +404,19 @@ class Broker:
         config = self.config
         self.security_log = SecurityLog(self.timer)
         self.access_control = AccessControl(
-            config, self.store, self.runtime, self.metadata, self.security_log
+            config,
+            self.store,
+            self.runtime,
+            self.metadata,
+            self.security_log,
+            self.unusable_znodes,
         )
         self.delegation_tokens = DelegationTokens(
-            config, self.store, self.runtime, lambda: self.controller.is_active
+            config,
+            self.store,
+            self.runtime,
+            lambda: self.controller.is_active,
+            self.unusable_znodes,
         )
         self.scram_credentials = ScramCredentials()
         self.fetch_sessions = FetchSessions(

@@ -5,15 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.broker.config.listeners import LISTENERS
+from ottla.broker.config.errors import ConfigError
+from ottla.broker.config.listeners import LISTENERS, is_of_login
+from ottla.broker.runtime.tasks import spawn
 from ottla.broker.server.settings import controller_settings
+from ottla.controller.tree import znodes
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.steps import TurnQueue
 
 if TYPE_CHECKING:
+    from ottla.broker.security.sasl.broker_login import BrokerLogin
     from ottla.broker.server.broker import Broker
+    from ottla.controller.tree.entity_configs import Unreadable
     from ottla.protocol.steps import Steps
 
 logger = logging.getLogger("ottla.broker")
@@ -62,7 +68,11 @@ class ConfigChanges:
         self._parts.throttles.apply_broker(self._parts.mover.throttle)
         parts.logs.min_free_bytes = config.ottla_log_dir_min_free_bytes
         parts.logs.set_producer_expiration(config.producer_id_expiration_ms)
+        verifies = config.transaction_partition_verification_enable
+        parts.logs.set_transaction_verification(enabled=verifies)
+        parts.coordinators.verifier.enabled = verifies
         self._parts.log_cleaner.settings_changed()
+        parts.fetchers.resize(config.num_replica_fetchers)
         if self._parts.remote_logs is not None:
             self._parts.remote_logs.update_quotas(config)
         remote_fetches = self._parts.replica_manager.remote_fetches
@@ -73,8 +83,20 @@ class ConfigChanges:
         self._parts.quotas.settings_changed(config)
         self._parts.controller.update_settings(controller_settings(config))
         self._parts.tls.settings_changed(names)
+        self._parts.listeners.settings_changed(names)
+        listener = config.inter_broker_listener()
+        if parts.login is not None and any(is_of_login(name, listener) for name in names):
+            spawn(self._renew_login(parts.login), name="broker-login")
         if not set(LISTENERS).isdisjoint(names):
             self._parts.listeners.changed()
+
+    async def _renew_login(self, login: BrokerLogin) -> None:
+        try:
+            changed = self._parts.new_login()
+            if changed is not None:
+                await login.renew(changed)
+        except ConfigError as error:
+            logger.error("This broker logs in to others as before: %s", error)
 
     def _update_logs(self) -> Steps[None]:
         # Settings that change at a pause start a job of their own, which runs after this one.
@@ -85,8 +107,33 @@ class ConfigChanges:
 
     def quota_changed(self, kind: str, name: str, properties: dict[str, str]) -> None:
         """Applies the SCRAM credentials and the quotas of a user, client or ip."""
-        self._parts.scram_credentials.apply(kind, name, properties)
-        self._parts.quotas.clients.apply(f"{kind}/{name}", properties)
+        entity = f"{kind}/{name}"
+        problems = self._parts.scram_credentials.apply(kind, name, properties)
+        problems += self._parts.quotas.clients.apply(entity, properties)
+        path = znodes.config_path(entity)
+        if problems:
+            self._report(entity, path, f"{path}: {'; '.join(problems)}")
+        else:
+            self._parts.unusable_znodes.repaired(path)
+
+    def quota_unreadable(self, entity: str, found: Unreadable, *, is_known: bool) -> None:
+        """A user cannot log in with SCRAM; quotas stay, or nothing is allowed where there are
+        none."""
+        kind, _, name = entity.partition("/")
+        self._parts.scram_credentials.apply(kind, name, {})
+        if not is_known:
+            self._parts.quotas.clients.block(entity)
+        self._report(entity, *found)
+
+    def _report(self, entity: str, path: str, problem: str) -> None:
+        parts = self._parts
+        parts.unusable_znodes.report(
+            path,
+            problem,
+            "its clients are throttled as far as a limit is not known, and its user has no SCRAM "
+            "credential that cannot be read,",
+            partial(parts.dynamic_config.read_again, entity),
+        )
 
     def client_metrics_changed(self, name: str, properties: dict[str, str]) -> None:
         """Applies a subscription to metrics of clients."""

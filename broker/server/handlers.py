@@ -239,6 +239,7 @@ def _consumer_groups(
 def _config_alterer(broker: Broker) -> ConfigAlterer:
     def validate_listeners(config: BrokerConfig, names: list[str]) -> None:
         broker.tls.validate(config, names)
+        broker.listeners.validate(config, names)
         if not set(LISTENERS).isdisjoint(names):
             present = broker.config.listener_endpoints()
             check_new_ports(config, present)

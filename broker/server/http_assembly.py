@@ -17,9 +17,11 @@ from ottla.broker.observability.faults import (
     Fault,
     broker_id_fault,
     deletion_faults,
+    dynamic_setting_faults,
     held_log_faults,
     leader_epoch_fault,
     older_tree_fault,
+    security_znode_faults,
     topic_znode_faults,
 )
 from ottla.broker.observability.metrics_sources import SessionStatistics
@@ -49,7 +51,15 @@ def observe(parts: Broker) -> Observed:
         traffic=partial(_traffic, parts),
         remote_storage=(lambda: None) if remote_logs is None else remote_logs.problem,
         replicas=partial(_replica_faults, parts),
+        settings=partial(_settings_faults, parts),
     )
+
+
+def _settings_faults(parts: Broker) -> list[Fault]:
+    return [
+        *security_znode_faults(parts.unusable_znodes.found),
+        *dynamic_setting_faults(parts.config.ignored, parts.broker_id),
+    ]
 
 
 def _replica_faults(parts: Broker) -> list[Fault]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.identity import broker_info, wildcard_listeners
 from ottla.broker.config.errors import ConfigError
+from ottla.broker.config.listeners import is_of_login
 from ottla.broker.config.sasl import max_receive_size
 from ottla.broker.net.listener import ListenError
 from ottla.broker.runtime.tasks import spawn
@@ -15,14 +16,16 @@ from ottla.controller.registration import AdvertisedAddressTaken, check_advertis
 from ottla.controller.tree.store import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ottla.broker.cluster.endpoints import Endpoints
     from ottla.broker.config.broker_config import BrokerConfig
     from ottla.broker.config.listeners import Endpoint
     from ottla.broker.net.server import NetworkServer
+    from ottla.broker.requests.request_context import Principal
     from ottla.broker.runtime.timer import DelayQueue
     from ottla.broker.security.sasl.listeners import SaslListeners
+    from ottla.broker.security.sasl.session import NewSession
     from ottla.broker.security.tls.late_tls import LateTls
     from ottla.broker.server.quota_limits import QuotaLimits
     from ottla.controller.model import BrokerInfo
@@ -90,6 +93,53 @@ class OpenListeners:
             self._is_applying = True
             spawn(self._apply_changes(), name="listeners")
 
+    def settings_changed(self, names: Sequence[str]) -> None:
+        """New connections of open listeners authenticate as changed settings say."""
+        wants_keys = False
+        for endpoint in self._config.listener_endpoints():
+            name = endpoint.listener_name
+            if name not in self.ports or not any(is_of_login(each, name) for each in names):
+                continue
+            try:
+                principal_of_certificate, new_session = self._authentication(endpoint)
+                limit = max_receive_size(self._config, name)
+            except ConfigError as error:
+                logger.error("Listener %s authenticates clients as before: %s", name, error)
+                continue
+            self._server.renew_authentication(name, principal_of_certificate, new_session, limit)
+            wants_keys |= new_session is not None
+        if wants_keys:
+            spawn(self._read_keys(), name="listener-keys")
+
+    async def _read_keys(self) -> None:
+        try:
+            await self.start_sasl()
+        except ConfigError as error:
+            logger.error("A changed listener rejects bearer tokens: %s", error)
+
+    def validate(self, config: BrokerConfig, names: Sequence[str]) -> None:
+        """Raises ConfigError when an open listener could not authenticate clients with `config`, in
+        which the settings `names` changed."""
+        for endpoint in config.listener_endpoints():
+            name = endpoint.listener_name
+            if name not in self.ports or not endpoint.uses_sasl or self._sasl is None:
+                continue
+            if any(is_of_login(each, name) for each in names):
+                self._sasl.validate(config, name)
+
+    def _authentication(
+        self, endpoint: Endpoint
+    ) -> tuple[Callable[[bytes], Principal] | None, NewSession | None]:
+        """How connections of a listener learn who the client is: from a certificate, or SASL."""
+        name = endpoint.listener_name
+        if endpoint.uses_sasl:
+            if self._sasl is None:
+                self._sasl = self._new_sasl()
+            return None, self._sasl.new_session(name)
+        if endpoint.uses_tls:
+            return self._tls.listeners().listener(name).principal_of_certificate, None
+        return None, None
+
     async def _apply_changes(self) -> None:
         try:
             while self._is_changed and not self._stopped:
@@ -150,11 +200,7 @@ class OpenListeners:
     def _open(self, endpoint: Endpoint) -> None:
         name, protocol, host, port = endpoint
         tls = self._tls.listeners().listener(name) if endpoint.uses_tls else None
-        new_session = None
-        if endpoint.uses_sasl:
-            if self._sasl is None:
-                self._sasl = self._new_sasl()
-            new_session = self._sasl.new_session(name)
+        principal_of_certificate, new_session = self._authentication(endpoint)
         server = self._server
         self.ports[name] = server.add_listener(
             name,
@@ -163,9 +209,7 @@ class OpenListeners:
             security_protocol=protocol,
             limits=self._quotas.listeners[name],
             tls_context=None if tls is None else tls.context,
-            principal_of_certificate=(
-                None if tls is None or new_session else tls.principal_of_certificate
-            ),
+            principal_of_certificate=principal_of_certificate,
             new_session=new_session,
             first_frame_max_bytes=max_receive_size(self._config, name),
         )

@@ -33,6 +33,8 @@ _TICK_MS = 1_000
 _PURGE_MS = 10_000
 # Twice as long after its partition was given to others, a log without StopReplica is renamed.
 _MISSED_DELETIONS_MS = 15_000
+# A znode that denies what it covers serves again so long after it was repaired by hand.
+_REPAIRS_MS = 5_000
 # What is left free (`ottla.log.dir.min.free.bytes`) has to last from one check to the next.
 _ROOM_CHECK_MS = 1_000
 # A fault is over so long after an operator discarded what was set aside.
@@ -54,9 +56,12 @@ class BrokerScheduler:
         compaction: LogCleaner,
         look_for_missed_deletions: Callable[[], Awaitable[None]],
         on_tick: Callable[[], None],
+        look_for_repairs: Callable[[], Awaitable[None]],
     ) -> None:
         """`look_for_missed_deletions` renames logs that are not assigned to this broker any more,
-        and removes deleted topics from the metadata; `on_tick` runs once a second, on the loop."""
+        and removes deleted topics from the metadata; `on_tick` runs once a second, on the loop;
+        `look_for_repairs` reads znodes again that could not be used."""
+        self._look_for_repairs = look_for_repairs
         self._config = config
         self._clock = clock
         self._workers = workers
@@ -106,6 +111,7 @@ class BrokerScheduler:
         )
         self._every("tick", _TICK_MS, self._tick)
         self._every("missed-deletions", _MISSED_DELETIONS_MS, self._look_for_missed_deletions)
+        self._every("repaired-znodes", _REPAIRS_MS, self._look_for_repairs)
         # Half of the allowed lag: a replica leaves the in-sync set after 1 to 1.5 times that.
         self._every("isr-shrink", config.replica_lag_time_max_ms // 2, self._shrink)
 

@@ -8,6 +8,7 @@ and a change notification under `/config/changes` for all brokers, in one multi.
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import NamedTuple
 
 from ottla.controller.runtime import Runtime
 from ottla.controller.tree import znodes
@@ -21,17 +22,21 @@ from ottla.controller.tree.store import (
     NodeExists,
     NoNode,
     NotEmpty,
+    NotPermitted,
     Op,
     SetOp,
+    Stat,
     StoreError,
     ZnodeStore,
     ancestors_of,
     children_or_empty,
+    get_permitted,
 )
 from ottla.controller.tree.znode_json import MalformedZnode
 from ottla.controller.tree.znodes_admin import (
     decode_config,
     decode_config_change,
+    decode_protecting_config,
     encode_config,
     encode_config_change,
 )
@@ -83,6 +88,48 @@ async def read_configs(store: ZnodeStore, entities: Iterable[str]) -> dict[str, 
             logger.error("Ignoring malformed configuration, defaults apply: %s", error)
             found[entity] = {}
     return found
+
+
+class Unreadable(NamedTuple):
+    """Why the properties of an entity cannot be read; `problem` has the path of its znode."""
+
+    path: str
+    problem: str
+
+
+#: What the entities of these types hold protects something.
+PROTECTING = (
+    *(znodes.ENTITY_USERS, znodes.ENTITY_CLIENTS, znodes.ENTITY_IPS, znodes.ENTITY_BROKERS),
+)
+
+
+async def read_entities(
+    store: ZnodeStore, entities: Iterable[str]
+) -> dict[str, dict[str, str] | Unreadable]:
+    """As `read_configs`, with the reason where the properties cannot be read."""
+    wanted = list(entities)
+    paths = [znodes.config_path(entity) for entity in wanted]
+    found: dict[str, dict[str, str] | Unreadable] = {}
+    nodes = await get_permitted(store, paths)
+    async for entity, path, node in over(zip(wanted, paths, nodes, strict=True)):
+        if node is None:
+            found[entity] = {}
+        elif isinstance(node, NotPermitted):
+            found[entity] = Unreadable(path, str(node))
+        else:
+            try:
+                found[entity] = _decoded(entity, path, *node)
+            except MalformedZnode as error:
+                found[entity] = Unreadable(path, str(error))
+    return found
+
+
+def _decoded(entity: str, path: str, data: bytes, stat: Stat) -> dict[str, str]:
+    if entity.partition("/")[0] not in PROTECTING:
+        return decode_config(path, data)
+    if not data and stat.children_count:  # a user without settings of its own, with clients
+        return {}
+    return decode_protecting_config(path, data)
 
 
 async def entities_of(store: ZnodeStore, entity_type: str) -> list[str]:
@@ -219,9 +266,12 @@ class ConfigChangeWatcher:
         runtime: Runtime,
         callback: ConfigCallback,
         read_all: Callable[[], Awaitable[None]],
+        unreadable: Callable[[str, Unreadable], None] = lambda entity, found: None,
     ) -> None:
+        """`unreadable` is called for an entity whose properties cannot be read."""
         self.store = store
         self.callback = callback
+        self.unreadable = unreadable
         parents = [znodes.CONFIG_CHANGES]
         self._notifications = ChangeNotifications(
             store, runtime, parents, self._process, read_all, name="config-changes"
@@ -248,9 +298,12 @@ class ConfigChangeWatcher:
             await turn.pause()
 
     async def _deliver(self, entities: list[str]) -> None:
-        for entity, properties in (await read_configs(self.store, entities)).items():
+        for entity, properties in (await read_entities(self.store, entities)).items():
             entity_type, _, name = entity.partition("/")
             try:
+                if isinstance(properties, Unreadable):
+                    self.unreadable(entity, properties)
+                    continue
                 result = self.callback(entity_type, name, properties)
                 if result is not None:
                     await result

@@ -278,6 +278,25 @@ async def children_or_empty(store: ZnodeStore, path: str) -> list[str]:
         return []
 
 
+async def get_permitted(
+    store: ZnodeStore, paths: Sequence[str]
+) -> list[tuple[bytes, Stat] | NotPermitted | None]:
+    """As `get_many`, with the error for a znode that may not be read: the others are read."""
+    try:
+        return list(await store.get_many(paths))
+    except NotPermitted:
+        pass
+    found: list[tuple[bytes, Stat] | NotPermitted | None] = []
+    for path in paths:
+        try:
+            found.append(await store.get(path))
+        except NoNode:
+            found.append(None)
+        except NotPermitted as error:
+            found.append(error)
+    return found
+
+
 async def make_paths(store: ZnodeStore, paths: Iterable[str]) -> None:
     """Create the missing persistent znodes and their parents, with few requests."""
     wanted: dict[str, None] = {}

@@ -118,6 +118,17 @@ def decode_config(path: str, data: bytes) -> dict[str, str]:
     return {str(name): _property_text(value) for name, value in config.items()}
 
 
+def decode_protecting_config(path: str, data: bytes) -> dict[str, str]:
+    """The properties of an entity with quotas, credentials or settings of a broker.
+
+    Raises MalformedZnode where `decode_config` would return none, or those of another version.
+    """
+    payload = decode_json(path, data)
+    if integer(path, payload, "version") != 1 or not isinstance(payload.get("config"), dict):
+        raise MalformedZnode(f"{path} holds no configuration of version 1: {data[:200]!r}")
+    return decode_config(path, data)
+
+
 def _property_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 

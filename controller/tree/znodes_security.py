@@ -107,8 +107,10 @@ def encode_acls(acls: Iterable[Acl]) -> bytes:
 
 
 def decode_acls(path: str, data: bytes) -> frozenset[Acl]:
-    if not data:
-        return frozenset()
+    """Raises MalformedZnode; for an empty znode too, which neither Kafka nor Ottla writes.
+
+    An operation that is not known stays as it is: other versions have more of them.
+    """
     payload = decode_json(path, data)
     listed = payload.get("acls")
     if integer(path, payload, "version") != 1 or not isinstance(listed, list):
@@ -116,14 +118,12 @@ def decode_acls(path: str, data: bytes) -> frozenset[Acl]:
     found: set[Acl] = set()
     for item in listed:
         entry = json_object(path, item)
-        acl = Acl(
-            str(entry.get("principal")),
-            str(entry.get("permissionType")),
-            str(entry.get("operation")),
-            str(entry.get("host")),
-        )
-        if ":" not in acl.principal:
-            raise MalformedZnode(f"{path} holds an ACL without a principal: {entry}")
+        parts = [entry.get(name) for name in ("principal", "permissionType", "operation", "host")]
+        acl = Acl(*(str(part) for part in parts))
+        if not all(isinstance(part, str) and part for part in parts) or ":" not in acl.principal:
+            raise MalformedZnode(f"{path} holds an ACL with a part that is missing: {entry}")
+        if acl.permission_type not in ("Allow", "Deny"):
+            raise MalformedZnode(f"{path} holds an ACL that neither allows nor denies: {entry}")
         found.add(acl)
     return frozenset(found)
 

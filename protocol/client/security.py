@@ -94,6 +94,11 @@ class Security:
         self.key_password = key_password
         self.check_hostname = check_hostname
 
+    def become(self, other: "Security") -> None:
+        """Take the settings of another one: connections that are opened later use them."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(other, name))
+
     def __repr__(self) -> str:
         return f"Security({self.protocol}, mechanism={self.mechanism}, username={self.username})"
 

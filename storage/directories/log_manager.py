@@ -608,6 +608,12 @@ class LogManager:
         for log in self._every_log():
             log.producer_state.expiration_ms = expiration_ms
 
+    def set_transaction_verification(self, *, enabled: bool) -> None:
+        """Change `transaction.partition.verification.enable`."""
+        self._transaction_verification = enabled
+        for log in self._every_log():
+            log.verifications.enabled = enabled
+
     def purge(self, now_ms: int) -> int:
         """Delete files and directories after their delay. May run in a worker thread."""
         return self.deletions.purge(now_ms)

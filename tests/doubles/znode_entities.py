@@ -5,12 +5,14 @@ from __future__ import annotations
 from ottla.broker.cluster.metadata_cache import MetadataCache
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.config.dynamic_config import DynamicConfig, Properties
+from ottla.broker.config.unusable_znodes import UnusableZnodes
 from ottla.controller.registration import create_persistent_paths
 from ottla.controller.tree import znodes
-from ottla.controller.tree.embedded_store import EmbeddedStore
+from ottla.controller.tree.entity_configs import Unreadable
 from ottla.controller.tree.store import CreateOp, DeleteOp, ZnodeStore
 from ottla.storage.config import LogConfig
 from tests.doubles.controller_runtime import ManualRuntime
+from tests.doubles.forbidden_znodes import ForbiddenZnodes
 from tests.doubles.replicas import Replicas
 
 BROKER = 1
@@ -31,6 +33,8 @@ class NotedChanges:
         self.topics: list[str] = []
         self.settings: list[str] = []
         self.quotas: dict[str, dict[str, str]] = {}
+        #: Whether settings are known, by entity that cannot be read.
+        self.unreadable: dict[str, bool] = {}
 
     def topic_changed(self, topic: str) -> None:
         self.topics.append(topic)
@@ -41,6 +45,9 @@ class NotedChanges:
     def quota_changed(self, kind: str, name: str, properties: dict[str, str]) -> None:
         self.quotas[f"{kind}/{name}"] = properties
 
+    def quota_unreadable(self, entity: str, found: Unreadable, *, is_known: bool) -> None:
+        self.unreadable[entity] = is_known
+
     def client_metrics_changed(self, name: str, properties: dict[str, str]) -> None:
         pass
 
@@ -50,11 +57,18 @@ class Entities:
 
     def __init__(self, **given: str) -> None:
         self.config = BrokerConfig({name.replace("_", "."): text for name, text in given.items()})
-        self.store = EmbeddedStore()
+        self.store = ForbiddenZnodes()
+        self.unusable = UnusableZnodes()
         self.runtime = ManualRuntime()
         self.changes = NotedChanges()
         self.dynamic = DynamicConfig(
-            self.store, self.runtime, self.config, BROKER, LogConfig.from_properties, self.changes
+            self.store,
+            self.runtime,
+            self.config,
+            BROKER,
+            LogConfig.from_properties,
+            self.changes,
+            self.unusable,
         )
         replicas = Replicas()
         replicas.publish()

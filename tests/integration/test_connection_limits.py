@@ -97,7 +97,7 @@ def test_an_address_has_a_limit_that_changes_at_run_time(
 ) -> None:
     with Broker(tmp_path, **settings) as broker, ExitStack() as stack:
         external = broker.server.ports["EXTERNAL"]
-        change(broker, "max.connections.per.ip", "0")
+        change(broker, "max.connections.per.ip.overrides", "127.0.0.1:0")
         refused = Peer(external)
         stack.callback(refused.close)
         assert not refused.is_served()

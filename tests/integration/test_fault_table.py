@@ -21,14 +21,18 @@ from typing import Any, NamedTuple
 
 from ottla.broker.cluster.metadata_cache import MetadataSnapshot
 from ottla.broker.config.broker_config import BrokerConfig
+from ottla.broker.config.dynamic_rules import IgnoredSetting
+from ottla.broker.config.unusable_znodes import UnusableZnode
 from ottla.broker.net.descriptors import DescriptorReserve
 from ottla.broker.observability.broker_state import BrokerState
 from ottla.broker.observability.faults import (
     broker_id_fault,
     deletion_faults,
+    dynamic_setting_faults,
     held_log_faults,
     leader_epoch_fault,
     older_tree_fault,
+    security_znode_faults,
     topic_znode_faults,
 )
 from ottla.broker.runtime.tasks import spawn
@@ -55,7 +59,7 @@ ALERTS = (
     *("OttlaLogDirectoryRejectsRecords", "OttlaZooKeeperDisconnected", "OttlaZnodeFileUnwritable"),
     *("OttlaCertificateExpired", "OttlaCertificateExpires", "OttlaCertificateRenewalRejected"),
     *("OttlaFewFileDescriptorsLeft", "OttlaEventLoopBlocked", "OttlaRemoteStorageFails"),
-    *("OttlaRecordsSetAside", "OttlaReplicasNotServed"),
+    *("OttlaRecordsSetAside", "OttlaReplicasNotServed", "OttlaZnodesUnusable"),
 )
 DAY_SECONDS = 86_400
 # The certificate of the test is valid from yesterday on.
@@ -355,6 +359,24 @@ class Faults:
         self.state.observed = observed
         await self.is_healthy()
 
+    async def settings(self) -> None:
+        """Znodes that cannot be used; test_settings_in_the_tree has them for real."""
+        observed = self.state.observed
+        assert observed is not None
+        path = "/kafka-acl/Topic/orders"
+        unusable = {path: UnusableZnode(f"{path} does not hold JSON", "everything is denied")}
+        ignored = [IgnoredSetting("max.connections", False, "0 would refuse every connection")]
+        found = {
+            "an ACL, a quota or a token cannot be read": security_znode_faults(unusable)[0],
+            "a dynamic setting is not used": dynamic_setting_faults(ignored, 1)[0],
+        }
+        for name, fault in found.items():
+            faults = [fault]
+            self.state.observed = observed._replace(settings=lambda faults=faults: faults)
+            await self.see(name, fault.problem)
+        self.state.observed = observed
+        await self.is_healthy()
+
     async def znode_file(self) -> None:
         """Of a broker without ZooKeeper."""
         found = WriteProblem("the znode file /d cannot be written: no space", "free disk space")
@@ -431,7 +453,13 @@ async def in_process(directory: Path) -> list[Row]:
             *(faults.directories, faults.controller, faults.certificates, faults.renewal),
             faults.at_the_start,
             *(faults.descriptors, faults.loop, faults.remote_storage, faults.set_aside),
-            *(faults.replicas, faults.znode_file, faults.zookeeper_away, faults.offline),
+            *(
+                faults.replicas,
+                faults.settings,
+                faults.znode_file,
+                faults.zookeeper_away,
+                faults.offline,
+            ),
         ]
         for step in steps:
             await step()

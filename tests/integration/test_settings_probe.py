@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
+from ottla.broker.config.definitions import PER_BROKER, broker_settings
+from ottla.broker.config.dynamic_rules import RENEWABLE
 from ottla.broker.config.errors import ConfigError
+from ottla.broker.config.listeners import find_broker_setting
 from ottla.broker.testing.embedded import Broker
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.describe_configs import (
@@ -28,6 +31,7 @@ from tests.doubles.settings_probes import NO_START, PROBES, Probe, World
 from tests.doubles.wire import Wire
 
 BROKER = 4
+STORED_SECRETS = {"password.encoder.secret": "secret"}
 GUARD = "authorizer.class.name"
 
 
@@ -133,13 +137,14 @@ def test_at_run_time(world: World, probe: Probe) -> None:
     """New connections get the new value, or the broker rejects it; it is never just ignored."""
     name = names_of(probe, "A") if probe.of_listener else probe.setting
     value = text(world, probe.value)
-    with started(world, probe.more) as broker:
+    with started(world, {**probe.more, **STORED_SECRETS}) as broker:
         assert broker is not None
         code = alter(broker, name, value)
-        if probe.renewable:
+        if probe.of_listener and probe.after != NO_START:
             assert code == ErrorCode.NONE
             assert seen(world, probe, broker) == probe.after
-            assert described(broker, name) == [(name, value)]
+            is_secret = find_broker_setting(name).sensitive
+            assert described(broker, name) == [(name, None if is_secret else value)]
         else:
             assert code == ErrorCode.INVALID_REQUEST
             assert seen(world, probe, broker) == probe.before
@@ -148,7 +153,33 @@ def test_at_run_time(world: World, probe: Probe) -> None:
             assert seen(world, probe, broker, "B") == probe.before
 
 
-def test_what_stands_in_the_znode_tree_is_used_by_the_next_start(
+OF_ALL_LISTENERS = [
+    probe
+    for probe in PROBES
+    if broker_settings()[probe.setting].mode == PER_BROKER
+    and probe.setting not in RENEWABLE
+    and probe.of_listener
+    and not probe.mechanism
+]
+
+
+@pytest.mark.parametrize("probe", OF_ALL_LISTENERS, ids=probe_id)
+def test_at_run_time_for_all_listeners(world: World, probe: Probe) -> None:
+    """Also of those that are open; and the next start has the same."""
+    with started(world, probe.more) as broker:
+        assert broker is not None
+        code = alter(broker, probe.setting, text(world, probe.value))
+        if probe.after == NO_START:
+            assert code == ErrorCode.INVALID_REQUEST
+            return
+        assert code == ErrorCode.NONE
+        assert seen(world, probe, broker) == probe.after
+        assert seen(world, probe, broker, "B") == probe.after
+        broker.restart()
+        assert seen(world, probe, broker) == probe.after
+
+
+def test_what_stands_in_the_znode_tree_is_used(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As a broker of Apache Kafka could have written it."""
@@ -158,8 +189,7 @@ def test_what_stands_in_the_znode_tree_is_used_by_the_next_start(
         assert broker is not None
         with caplog.at_level(logging.WARNING):
             write_entity(broker, {name: "required", "listener.name.zz.ssl.client.auth": "none"})
-        assert seen(world, probe, broker) == probe.before
-        assert f"Used from the next start of this broker on: {name}\n" in caplog.text
+        assert seen(world, probe, broker) == probe.after
         assert "there is no listener ZZ" in caplog.text
         broker.restart()
         assert seen(world, probe, broker) == probe.after

@@ -15,15 +15,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.broker.config.definitions import Setting, split_list, topic_settings
-from ottla.broker.config.dynamic_rules import (
-    check_changed_numbers,
-    check_deletion,
-    check_dynamic_setting,
-    check_new_listeners,
-    check_open_listener,
-)
+from ottla.broker.config.dynamic_rules import NoSecretStored, check_change
 from ottla.broker.config.errors import ConfigError
-from ottla.broker.config.listeners import LISTENERS, find_broker_setting
+from ottla.broker.config.listeners import find_broker_setting
 from ottla.broker.config.policies import ConfigAlteration
 from ottla.broker.config.resource_rules import (
     InvalidTopicValue,
@@ -31,7 +25,6 @@ from ottla.broker.config.resource_rules import (
     group_settings,
     validate_topic_config,
 )
-from ottla.broker.config.rules import CHANGING_NUMBERS
 from ottla.broker.handlers.admin.describe_configs import (
     BROKER,
     BROKER_LOGGER,
@@ -284,31 +277,17 @@ class ConfigAlterer:
     def _validate_broker(
         self, wanted: Mapping[str, str], present: Mapping[str, str], *, per_broker: bool
     ) -> None:
-        """INVALID_REQUEST, as in Kafka, for broker settings that cannot change at run time."""
-        config = self._config
-        changed = [name for name in {**wanted, **present} if wanted.get(name) != present.get(name)]
-        present_names = _listener_names(config)
+        """INVALID_REQUEST, as in Kafka, for broker settings that cannot change at run time, or
+        with which the broker would not start."""
         try:
-            names = present_names
+            after = check_change(self._config, present, wanted, per_broker=per_broker)
             if per_broker:
-                named = {name: wanted[name] for name in LISTENERS if name in wanted}
-                names = _listener_names(config.with_dynamic(broker=named))
-            for name in changed:
-                if name in wanted:
-                    check_dynamic_setting(name, wanted[name], config, names, per_broker)
-            if not CHANGING_NUMBERS.isdisjoint(changed):
-                check_changed_numbers(config, wanted, per_broker=per_broker)
-            if per_broker:
-                staying = set(present_names).intersection(names)
-                for name in changed:
-                    if name in wanted:
-                        check_open_listener(name, staying)
-                    else:
-                        check_deletion(name, staying, config.inter_broker_listener())
-                after = config.with_dynamic(broker=wanted)
-                if not set(LISTENERS).isdisjoint(changed):
-                    check_new_listeners(config, after)
+                changed = [
+                    name for name in {**wanted, **present} if wanted.get(name) != present.get(name)
+                ]
                 self._validate_listeners(after, changed)
+        except NoSecretStored as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
@@ -358,10 +337,6 @@ class ConfigAlterer:
 def _keeps_audit(change: incremental_alter_configs.AlterableConfig) -> bool:
     level = _LEVELS.get((change.value or "").upper(), logging.NOTSET)
     return change.config_operation == SET and level <= logging.INFO
-
-
-def _listener_names(config: BrokerConfig) -> list[str]:
-    return [each.listener_name for each in config.listener_endpoints()]
 
 
 def _duplicates(resources: Sequence[Resource]) -> set[tuple[int, str]]:

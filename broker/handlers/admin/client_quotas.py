@@ -20,6 +20,7 @@ from ottla.broker.quotas.client_quotas import (
     CONTROLLER_MUTATION_RATE,
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
+    limit_of,
 )
 from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.error_responses import error_code, error_message
@@ -172,7 +173,7 @@ def _described(
         yield
         entity = _entity_of(path)
         keys = _IP_KEYS if IP in entity else _CLIENT_KEYS
-        values = [ValueData(key, float(text)) for key, text in texts.items() if key in keys]
+        values = [ValueData(key, limit_of(text)) for key, text in texts.items() if key in keys]
         if values and _matches(entity, wanted, strict):
             entries.append(EntryData([EntityData(*part) for part in entity.items()], values))
     return DescribeClientQuotasResponse(error_message=None, entries=entries)

@@ -13,6 +13,7 @@ from ottla.protocol.registry import ApiKey
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
     from ottla.broker.config.broker_config import BrokerConfig
+    from ottla.broker.config.unusable_znodes import UnusableZnodes
     from ottla.broker.requests.bulk_requests import EarlyCheck
     from ottla.broker.requests.request_context import HandlerEntry, RequestContext
     from ottla.broker.security.audit.security_log import SecurityLog
@@ -56,6 +57,7 @@ class AccessControl:
         runtime: Runtime,
         metadata: MetadataCache,
         log: SecurityLog,
+        unusable: UnusableZnodes,
     ) -> None:
         self.rules = AclRules()
         self.store: AclStore | None = None
@@ -80,7 +82,7 @@ class AccessControl:
         from ottla.broker.security.authorization.data_guard import DataGuard
         from ottla.broker.security.authorization.group_guard import GroupGuard
 
-        self.store = AclStore(store, runtime, self.rules)
+        self.store = AclStore(store, runtime, self.rules, unusable)
         authorizer = Authorizer(
             self.rules,
             log,

@@ -46,15 +46,16 @@ ALLOWING = {
 
 
 def rights_of(acls: Iterable[Acl]) -> dict[Subject, Rights]:
-    """The ACLs of one resource by subject. An operation or a permission of a later version has no
-    bit; the resource counts as one with ACLs all the same."""
+    """The ACLs of one resource by subject. An operation of a later version allows nothing, and its
+    denial denies all operations, of which it may be a part."""
     found: dict[Subject, Rights] = {}
     for acl in acls:
-        bit = 1 << OPERATIONS[acl.operation] if acl.operation in OPERATIONS else 0
+        is_known = acl.operation in OPERATIONS
+        bit = 1 << OPERATIONS[acl.operation] if is_known else 0
         subject = (acl.principal, acl.host)
         denied, allowed = found.get(subject, NO_RIGHTS)
         if acl.permission_type == _DENY:
-            found[subject] = Rights(denied | bit, allowed)
+            found[subject] = Rights(denied | (bit if is_known else 1 << Operation.ALL), allowed)
         elif acl.permission_type == _ALLOW:
             found[subject] = Rights(denied, allowed | bit)
     return found

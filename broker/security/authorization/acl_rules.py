@@ -23,6 +23,7 @@ from ottla.broker.security.authorization.acl_types import (
     RESOURCE_NAMES,
     RESOURCES,
     WILDCARD,
+    WILDCARD_PRINCIPAL,
     Operation,
     PatternType,
     Permission,
@@ -77,6 +78,18 @@ class AclFilter(NamedTuple):
         )
 
 
+_DENY_ALL = frozenset(
+    (
+        Acl(
+            WILDCARD_PRINCIPAL,
+            PERMISSION_NAMES[Permission.DENY],
+            OPERATION_NAMES[Operation.ALL],
+            WILDCARD,
+        ),
+    )
+)
+
+
 class AclRules:
     """The ACLs by resource. Every topic of every request is looked up, so there are indexes.
 
@@ -87,27 +100,40 @@ class AclRules:
     def __init__(self) -> None:
         self.version = 0
         self._acls: dict[AclResource, frozenset[Acl]] = {}
+        self._unknown: set[AclResource] = set()
         self._indexes: dict[str, TypeIndex] = {}
 
     def replace(self, resource: AclResource, acls: Iterable[Acl]) -> None:
         """Make these the ACLs of a resource; an empty list removes the resource."""
         found = frozenset(acls)
         before = self._acls.get(resource, frozenset())
-        if found == before:
+        if found == before and resource not in self._unknown:
             return
-        self.version += 1
+        self._unknown.discard(resource)
         if found:
             self._acls[resource] = found
         else:
-            del self._acls[resource]
+            self._acls.pop(resource, None)
+        self._index(resource, found)
+
+    def deny(self, resource: AclResource) -> None:
+        """Nothing is allowed on a resource, or on what a pattern stands for: its ACLs are not
+        known. Until `replace`; super users are not concerned."""
+        if resource not in self._unknown:
+            self._unknown.add(resource)
+            self._acls.pop(resource, None)
+            self._index(resource, _DENY_ALL)
+
+    def _index(self, resource: AclResource, found: frozenset[Acl]) -> None:
+        self.version += 1
         index = self._indexes.get(resource.resource_type)
         if index is None:
             index = self._indexes[resource.resource_type] = TypeIndex()
         index.replace(resource, found)
 
     def resources(self) -> list[AclResource]:
-        """Those that have ACLs."""
-        return list(self._acls)
+        """Those that have ACLs, or whose ACLs are not known."""
+        return [*self._acls, *self._unknown]
 
     def of(self, resource: AclResource) -> frozenset[Acl]:
         return self._acls.get(resource, frozenset())

@@ -10,7 +10,9 @@ from __future__ import annotations
 import logging
 from asyncio import sleep
 from collections.abc import Callable, Iterable
+from functools import partial
 
+from ottla.broker.config.unusable_znodes import UnusableZnodes
 from ottla.broker.security.authorization.acl_rules import AclRules
 from ottla.controller.runtime import Runtime
 from ottla.controller.tree.change_notifications import Announced, ChangeNotifications
@@ -21,11 +23,13 @@ from ottla.controller.tree.store import (
     DeleteOp,
     NodeExists,
     NoNode,
+    NotPermitted,
     Op,
     SetOp,
     StoreError,
     ZnodeStore,
     children_or_empty,
+    get_permitted,
     make_paths,
 )
 from ottla.controller.tree.znode_json import MalformedZnode
@@ -47,6 +51,7 @@ from ottla.controller.tree.znodes_security import (
     encode_acl_change,
     encode_acls,
 )
+from ottla.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("ottla.security")
 
@@ -61,8 +66,12 @@ RESOURCES_AT_ONCE = 100
 class AclStore:
     """Keeps `rules` in step with the tree."""
 
-    def __init__(self, store: ZnodeStore, runtime: Runtime, rules: AclRules) -> None:
+    def __init__(
+        self, store: ZnodeStore, runtime: Runtime, rules: AclRules, unusable: UnusableZnodes
+    ) -> None:
+        """`unusable` gets the znodes whose ACLs cannot be read: what they cover is denied."""
         self._store = store
+        self._unusable = unusable
         self._rules = rules
         self._notifications = ChangeNotifications(
             store,
@@ -97,7 +106,7 @@ class AclStore:
         """Replace what is attached to a resource by what `change` makes of it.
 
         Durable, and in force here, when it returns; other brokers follow in a moment. Raises
-        StoreError.
+        StoreError, and KafkaError where the present ACLs cannot be read.
         """
         path = acl_path(resource)
         was_lost = False
@@ -142,7 +151,10 @@ class AclStore:
         try:
             return decode_acls(path, data), stat.version
         except MalformedZnode as error:
-            raise StoreError(path, str(error)) from None
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"{error}: restore the znode or delete it before its ACLs can change",
+            ) from None
 
     async def _load(self, resources: Iterable[AclResource]) -> None:
         wanted = list(dict.fromkeys(resources))
@@ -152,18 +164,28 @@ class AclStore:
 
     async def _load_some(self, wanted: list[AclResource]) -> None:
         paths = [acl_path(resource) for resource in wanted]
-        nodes = await self._store.get_many(paths)
+        nodes = await get_permitted(self._store, paths)
         for resource, path, node in zip(wanted, paths, nodes, strict=True):
             try:
+                if isinstance(node, NotPermitted):
+                    raise node
                 self._rules.replace(resource, decode_acls(path, node[0]) if node else ())
-            except MalformedZnode as error:
-                # What was in force stays: forgetting a denial would open a door.
-                logger.error(
-                    "Keeping the previous ACLs of %s %s, repair or delete the znode: %s",
-                    resource.resource_type,
-                    resource.name,
-                    error,
-                )
+            except (MalformedZnode, NotPermitted) as error:
+                self._deny(resource, path, str(error))
+            else:
+                self._unusable.repaired(path)
+
+    def _deny(self, resource: AclResource, path: str, problem: str) -> None:
+        """Keeping what was in force would be right now, and open the resource at the next start."""
+        self._rules.deny(resource)
+        kind, name = resource.resource_type, resource.name
+        covered = f"{kind} {name}" if resource.pattern_type == LITERAL else f"{kind} {name}*"
+        self._unusable.report(
+            path,
+            problem,
+            f"everything on {covered} is denied, but to super.users,",
+            partial(self._load_some, [resource]),
+        )
 
     async def _reload(self, announced: Announced) -> None:
         resources: list[AclResource] = []

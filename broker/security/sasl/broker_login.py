@@ -31,6 +31,14 @@ class BrokerLogin:
         if self._tokens is not None:
             await self._tokens.start()
 
+    async def renew(self, changed: BrokerLogin) -> None:
+        """Log in as `changed` says, for new connections. Raises ConfigError where that fails, and
+        nothing changes then."""
+        await changed.start()
+        self.stop()
+        self._tokens = changed._tokens
+        self.security.become(changed.security)
+
     def stop(self) -> None:
         """Nothing is renewed any more."""
         if self._tokens is not None:

@@ -13,6 +13,7 @@ import hmac
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.security.sasl.scram_credentials import ScramCredential, TokenLogin, from_password
@@ -22,10 +23,12 @@ from ottla.controller.tree.store import (
     DeleteOp,
     NodeExists,
     NoNode,
+    NotPermitted,
     SetOp,
     StoreError,
     ZnodeStore,
     children_or_empty,
+    get_permitted,
     make_paths,
 )
 from ottla.controller.tree.znode_json import MalformedZnode
@@ -46,6 +49,7 @@ from ottla.protocol.uuids import random_uuid, uuid_to_string
 
 if TYPE_CHECKING:
     from ottla.broker.config.broker_config import BrokerConfig
+    from ottla.broker.config.unusable_znodes import UnusableZnodes
     from ottla.controller.runtime import Cancellable, Runtime
 
 logger = logging.getLogger("ottla.security")
@@ -60,8 +64,11 @@ class DelegationTokens:
         store: ZnodeStore,
         runtime: Runtime,
         is_controller: Callable[[], bool],
+        unusable: UnusableZnodes,
     ) -> None:
-        """`is_controller`: whether this broker removes the tokens that have expired."""
+        """`is_controller`: whether this broker removes the tokens that have expired. `unusable`
+        gets the znodes of tokens that cannot be read: nobody logs in with them."""
+        self._unusable = unusable
         secret = config.delegation_token_secret_key or config.delegation_token_master_key
         self._secret = (secret or "").encode()
         self._config = config
@@ -245,15 +252,21 @@ class DelegationTokens:
     async def _load(self, token_ids: Iterable[str]) -> None:
         wanted = list(dict.fromkeys(token_ids))
         paths = [token_path(token_id) for token_id in wanted]
-        nodes = await self._store.get_many(paths)
+        nodes = await get_permitted(self._store, paths)
         for token_id, path, node in zip(wanted, paths, nodes, strict=True):
-            if node is None or not node[0]:
-                self._forget(token_id)
-                continue
             try:
-                self._keep(decode_token(path, node[0])._replace(token_id=token_id))
-            except MalformedZnode as error:
-                logger.error("Ignoring a delegation token that cannot be decoded: %s", error)
+                if isinstance(node, NotPermitted):
+                    raise node
+                if node is None:
+                    self._forget(token_id)
+                else:
+                    self._keep(decode_token(path, node[0])._replace(token_id=token_id))
+            except (MalformedZnode, NotPermitted) as error:
+                self._forget(token_id)
+                effect = f"no client logs in with the delegation token {token_id}"
+                self._unusable.report(path, str(error), effect, partial(self._load, [token_id]))
+            else:
+                self._unusable.repaired(path)
 
     async def _load_all(self) -> None:
         """Also those that were deleted since the last time."""

@@ -60,8 +60,14 @@ class SaslListeners:
         self._unread: dict[str, SignedTokens] = {}  # those whose keys were not read yet
 
     def new_session(self, listener_name: str) -> NewSession:
-        """What makes the session of a new connection on a listener."""
+        """What makes the session of a new connection on a listener. Raises ConfigError.
+
+        Called again for an open listener whose settings changed.
+        """
         config = self._config
+        new_exchange, signed = self._exchanges(config, listener_name)
+        if signed is not None:
+            self._keep(listener_name, signed)
         mechanisms = run_at_once(
             hash_map_order(dict.fromkeys(enabled_mechanisms(config, listener_name)))
         )
@@ -69,7 +75,7 @@ class SaslListeners:
         reauth_ms = {each: max_reauth_ms(config, listener_name, each) for each in mechanisms}
         listener = SaslListener(
             mechanisms=mechanisms,
-            new_exchange=self._exchanges(listener_name),
+            new_exchange=new_exchange,
             max_reauth_ms=reauth_ms.__getitem__,
             failure_delay_ms=config.connection_failed_authentication_delay_ms,
             timer=self._timer,
@@ -79,15 +85,28 @@ class SaslListeners:
         )
         return lambda connection, decoder: SaslSession(connection, decoder, listener)
 
-    def _exchanges(self, listener_name: str) -> Callable[[str], Exchange]:
-        passwords = PlainPasswords(self._config, listener_name)
+    def validate(self, config: BrokerConfig, listener_name: str) -> None:
+        """Raises ConfigError when a listener could not get its sessions from `config`."""
+        self._exchanges(config, listener_name)
+
+    def _exchanges(
+        self, config: BrokerConfig, listener_name: str
+    ) -> tuple[Callable[[str], Exchange], SignedTokens | None]:
+        """With what keeps the keys of issuers; nothing is started yet."""
+        passwords = PlainPasswords(config, listener_name)
         validate: Validate | None = None
-        if "OAUTHBEARER" in enabled_mechanisms(self._config, listener_name):
-            validate = self._bearer_tokens(listener_name)
+        signed: SignedTokens | None = None
+        if "OAUTHBEARER" in enabled_mechanisms(config, listener_name):
+            signed = self._signed_tokens(config, listener_name)
+            validate = (
+                _unsigned_tokens(config, listener_name, self._now_ms)
+                if signed is None
+                else signed.validate
+            )
 
         new_kerberos: Callable[[], Exchange] | None = None
-        if "GSSAPI" in enabled_mechanisms(self._config, listener_name):
-            new_kerberos = self._kerberos(listener_name)
+        if "GSSAPI" in enabled_mechanisms(config, listener_name):
+            new_kerberos = _kerberos(config, listener_name)
 
         def new_exchange(mechanism: str) -> Exchange:
             if new_kerberos is not None and mechanism == "GSSAPI":
@@ -98,21 +117,11 @@ class SaslListeners:
                 return OauthExchange(validate)
             return ScramExchange(mechanism, self._credentials.get, self._tokens.login)
 
-        return new_exchange
+        return new_exchange, signed
 
-    def _kerberos(self, listener_name: str) -> Callable[[], Exchange]:
-        from ottla.broker.security.kerberos.principal_rules import PrincipalRules
-        from ottla.broker.security.sasl.broker_login import kerberos_login
-        from ottla.broker.security.sasl.gssapi_exchange import GssapiExchange
-
-        login = kerberos_login(self._config, listener_name)
-        name = "sasl.kerberos.principal.to.local.rules"
-        texts = split_list(self._config.listener_text(listener_name, name) or "DEFAULT")
-        try:
-            rules = PrincipalRules(texts, login.default_realm())
-        except ValueError as error:
-            raise ConfigError(f"{name}: {error}.") from None
-        return lambda: GssapiExchange(login.accept, rules.short_name)
+    def _keep(self, listener_name: str, signed: SignedTokens) -> None:
+        self.forget(listener_name)
+        self._signed[listener_name] = self._unread[listener_name] = signed
 
     async def start(self) -> None:
         """Reads what is not in the settings: keys of issuers. Raises ConfigError.
@@ -137,28 +146,46 @@ class SaslListeners:
         for tokens in self._signed.values():
             tokens.stop()
 
-    def _bearer_tokens(self, listener_name: str) -> Validate:
-        url = jwks_url(self._config, listener_name)
-        if url:
-            # Only now: PyJWT is an extra, and its import slow.
-            from ottla.broker.security.sasl.oauth_keys import SignedTokens, TokenRules
+    def _signed_tokens(self, config: BrokerConfig, listener_name: str) -> SignedTokens | None:
+        url = jwks_url(config, listener_name)
+        if not url:
+            return None
+        # Only now: PyJWT is an extra, and its import slow.
+        from ottla.broker.security.sasl.oauth_keys import SignedTokens, TokenRules
 
-            signed = SignedTokens(
-                TokenRules.of(self._config, listener_name, url), self._timer, self._run_in_thread
-            )
-            self._signed[listener_name] = self._unread[listener_name] = signed
-            return signed.validate
-        login = jaas_login(self._config, listener_name, "OAUTHBEARER")
-        try:
-            tokens = UnsecuredTokens({} if login is None else login.options, self._now_ms)
-        except ValueError as error:
-            raise ConfigError(f"Listener {listener_name}, OAUTHBEARER: {error}.") from None
-        logger.warning(
-            "listener %s accepts bearer tokens without a signature, which any client can create; "
-            "for development only: sasl.oauthbearer.jwks.endpoint.url names the keys of an issuer",
-            listener_name,
-        )
-        return tokens.validate
+        rules = TokenRules.of(config, listener_name, url)
+        return SignedTokens(rules, self._timer, self._run_in_thread)
+
+
+def _unsigned_tokens(
+    config: BrokerConfig, listener_name: str, now_ms: Callable[[], int]
+) -> Validate:
+    login = jaas_login(config, listener_name, "OAUTHBEARER")
+    try:
+        tokens = UnsecuredTokens({} if login is None else login.options, now_ms)
+    except ValueError as error:
+        raise ConfigError(f"Listener {listener_name}, OAUTHBEARER: {error}.") from None
+    logger.warning(
+        "listener %s accepts bearer tokens without a signature, which any client can create; "
+        "for development only: sasl.oauthbearer.jwks.endpoint.url names the keys of an issuer",
+        listener_name,
+    )
+    return tokens.validate
+
+
+def _kerberos(config: BrokerConfig, listener_name: str) -> Callable[[], Exchange]:
+    from ottla.broker.security.kerberos.principal_rules import PrincipalRules
+    from ottla.broker.security.sasl.broker_login import kerberos_login
+    from ottla.broker.security.sasl.gssapi_exchange import GssapiExchange
+
+    login = kerberos_login(config, listener_name)
+    name = "sasl.kerberos.principal.to.local.rules"
+    texts = split_list(config.listener_text(listener_name, name) or "DEFAULT")
+    try:
+        rules = PrincipalRules(texts, login.default_realm())
+    except ValueError as error:
+        raise ConfigError(f"{name}: {error}.") from None
+    return lambda: GssapiExchange(login.accept, rules.short_name)
 
 
 class PlainPasswords:

@@ -98,10 +98,14 @@ class ScramCredentials:
     def get(self, mechanism: str, user: str) -> ScramCredential | None:
         return self._users.get(user, {}).get(mechanism)
 
-    def apply(self, kind: str, name: str, properties: Mapping[str, str]) -> None:
-        """Takes the settings of an entity; those that are no user are skipped."""
+    def apply(self, kind: str, name: str, properties: Mapping[str, str]) -> list[str]:
+        """Takes the settings of an entity; those that are no user are skipped.
+
+        Returns the problems of credentials that cannot be read, with which nobody logs in.
+        """
+        problems: list[str] = []
         if kind != znodes.ENTITY_USERS or "/" in name or name == znodes.DEFAULT_ENTITY:
-            return
+            return problems
         user = znodes.desanitize(name)
         found: dict[str, ScramCredential] = {}
         for mechanism in HASHES:
@@ -111,8 +115,11 @@ class ScramCredentials:
             try:
                 found[mechanism] = decode_credential(text)
             except ValueError as error:
-                logger.error("ignoring the %s credential of user %s: %s", mechanism, user, error)
+                problems.append(
+                    f"the {mechanism} credential of user {user} cannot be used: {error}"
+                )
         if found:
             self._users[user] = found
         else:
             self._users.pop(user, None)
+        return problems

@@ -49,7 +49,7 @@ class LateTls:
             self._made.check()
 
     def settings_changed(self, names: list[str]) -> None:
-        """Makes contexts again whose settings of keys or trust changed at run time."""
+        """Makes contexts again whose settings changed at run time."""
         if self._made is not None:
             self._made.settings_changed(names)
 

@@ -1,6 +1,6 @@
 """Everything a broker needs for TLS: its listeners' contexts, that for other brokers, renewal.
 
-A context is replaced by a new one when a file or a dynamic setting of its keys or its trust
+A context is replaced by a new one when a file of its keys or its trust, or a dynamic setting,
 changes; new connections get it. Connections that are open stay as they are, as in Kafka.
 
 The listener of brokers has two contexts, for both ends of a connection, and they are replaced
@@ -16,9 +16,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.broker.config.dynamic_rules import RENEWABLE
 from ottla.broker.config.errors import ConfigError
-from ottla.broker.config.listeners import PREFIX, find_listener_setting
+from ottla.broker.config.listeners import PREFIX, base_name
 from ottla.broker.security.tls.certificate_dates import CertificateDates
 from ottla.broker.security.tls.certificate_identity import check_same_identity
 from ottla.broker.security.tls.certificate_names import principal_reader
@@ -41,6 +40,8 @@ if TYPE_CHECKING:
     from ottla.broker.security.tls.certificate_renewal import CertificateChain
 
 logger = logging.getLogger("ottla.net")
+
+_MAPPING_RULES = "ssl.principal.mapping.rules"
 
 _Stamp = tuple[tuple[str, int, int, int], ...]
 
@@ -224,7 +225,7 @@ class ListenerTls:
     def listener(self, listener_name: str) -> TlsListener:
         """For a listener that uses TLS."""
         watched = self._watch(listener_name)
-        rules = self._config.listener_text(listener_name, "ssl.principal.mapping.rules")
+        rules = self._config.listener_text(listener_name, _MAPPING_RULES)
         return TlsListener(watched.current.server.context, principal_reader(rules))
 
     def on_renewed(self, listener_name: str, use: Callable[[ssl.SSLContext], None]) -> None:
@@ -246,16 +247,17 @@ class ListenerTls:
             watched.check()
 
     def settings_changed(self, names: list[str]) -> None:
-        """Makes contexts again whose settings of keys or trust changed at run time."""
+        """Makes contexts again whose settings changed at run time."""
         for watched in self._watched.values():
-            if any(is_renewable(name, watched.name) for name in names):
+            if any(is_of_tls(name, watched.name) for name in names):
                 watched.renew()
 
     def validate(self, config: BrokerConfig, names: list[str]) -> None:
         """ConfigError when the changed settings `names`, in `config`, make no usable contexts."""
         for watched in self._watched.values():
-            if any(is_renewable(name, watched.name) for name in names):
+            if any(is_of_tls(name, watched.name) for name in names):
                 watched.renewed(config)
+                principal_reader(config.listener_text(watched.name, _MAPPING_RULES))
 
 
 def _is_usable(server: TlsContext, client: TlsContext) -> bool:
@@ -277,9 +279,8 @@ def _check_virtual_machine(config: BrokerConfig) -> None:
         )
 
 
-def is_renewable(name: str, listener_name: str) -> bool:
-    """Whether a setting of a listener may change while it is open: those of keys and trust."""
-    if not name.startswith(f"{PREFIX}{listener_name.lower()}."):
+def is_of_tls(name: str, listener_name: str) -> bool:
+    """Whether a setting decides how connections of a listener are made with TLS."""
+    if name.startswith(PREFIX) and not name.startswith(f"{PREFIX}{listener_name.lower()}."):
         return False
-    setting = find_listener_setting(name)
-    return setting is not None and setting.name in RENEWABLE
+    return base_name(name).startswith(("ssl.", "ottla.ssl."))

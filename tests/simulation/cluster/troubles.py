@@ -16,6 +16,7 @@ from tests.simulation.cluster.leadership_troubles import LeadershipTroubles
 from tests.simulation.cluster.node import Node
 from tests.simulation.cluster.operator_troubles import OperatorTroubles
 from tests.simulation.cluster.reassignment_troubles import ReassignmentTroubles
+from tests.simulation.cluster.settings_troubles import SettingsTroubles
 from tests.simulation.cluster.settled import settles
 from tests.simulation.cluster.unfinished_troubles import UnfinishedTroubles
 
@@ -85,6 +86,7 @@ class Troubles:
         self.flushes = FlushTroubles(world, self.admin, self.disks, self.leaders)
         self.leaderships = LeadershipTroubles(world, self.admin, self.leaders)
         self.operator = OperatorTroubles(world, self.admin, self.leaders)
+        self.settings = SettingsTroubles(world, self.admin)
         self.reassignments = ReassignmentTroubles(world, self.leaders)
         self.tiered = None if world.tiered is None else world.tiered.troubles(self)
         in_compaction = world.shape.later_kinds or IN_COMPACTION in world.shape.kinds
@@ -116,6 +118,7 @@ class Troubles:
             kinds += () if self.tiered is None else self.tiered.later_kinds
         if self.world.shape.operator:
             kinds += OperatorTroubles.KINDS
+            kinds += SettingsTroubles.KINDS
         if self.world.shape.kinds:
             kinds = self.world.shape.kinds.split(",")
         others = [each for each in kinds if each in TOGETHER]
@@ -145,6 +148,8 @@ class Troubles:
             await getattr(self.leaderships, kind)(node)
         elif kind in OperatorTroubles.KINDS:
             await getattr(self.operator, kind)(node)
+        elif kind in SettingsTroubles.KINDS:
+            await getattr(self.settings, kind)(node)
         elif hasattr(self.reassignments, kind):
             await getattr(self.reassignments, kind)(node)
         elif hasattr(self.compactions, kind):

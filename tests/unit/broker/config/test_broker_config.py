@@ -67,6 +67,10 @@ def test_errors_name_the_line(tmp_path: Path) -> None:
             "connection.failed.authentication.delay.ms is not below connections.max.idle.ms",
         ),
         ({"max.connections.per.ip.overrides": "x"}, "address:number"),
+        ({"max.connections.per.ip.overrides": ":5"}, "address:number"),
+        ({"max.connections.per.ip.overrides": "a b:5"}, "address:number"),
+        ({"max.connections.per.ip.overrides": "PLAINTEXT://:0"}, "address:number"),
+        ({"max.connections.per.ip.overrides": "10.0.0.1:2147483648"}, "address:number"),
         (
             {
                 "inter.broker.listener.name": "PLAINTEXT",

@@ -5,6 +5,10 @@ from itertools import pairwise
 
 import pytest
 
+from ottla.broker.config.dynamic_config import load_broker_settings
+from ottla.broker.config.errors import ConfigError
+from ottla.controller.tree import znodes
+from ottla.controller.tree.entity_configs import write_config
 from ottla.controller.tree.store import set_or_create
 from ottla.controller.tree.znodes_admin import encode_config
 from tests.doubles.eventually import eventually_async
@@ -159,3 +163,80 @@ async def test_the_topics_of_coordinators_keep_the_current_format_and_so_their_e
     assert magics == [1, 2, 2]
     assert entities.dynamic.log_config("__consumer_offsets").compact
     await entities.stop()
+
+
+DAMAGE = {"garbage": b"{", "empty": b"", "a newer version": b'{"version":2,"config":{}}'}
+DAMAGE |= {"no settings": b'{"version":1}', "no right": b"forbidden"}
+
+
+async def damaged(entities: Entities, entity: str, how: str) -> str:
+    path = znodes.config_path(entity)
+    await set_or_create(entities.store, path, DAMAGE[how])
+    if how == "no right":
+        entities.store.forbidden.add(path)
+    return path
+
+
+@pytest.mark.parametrize("entity", ["users/a", "clients/<default>", "ips/10.0.0.1", "brokers/1"])
+@pytest.mark.parametrize("how", DAMAGE)
+async def test_an_entity_that_cannot_be_read_is_reported_and_read_again(
+    entity: str, how: str
+) -> None:
+    """What was known stays; a repair is found, announced or not."""
+    entities = await Entities().start()
+    good = {"producer_byte_rate": "1"} if entity != "brokers/1" else {"message.max.bytes": "2000"}
+    await entities.write(entity, good)
+    path = await damaged(entities, entity, how)
+    await entities.dynamic._take_missed()
+    if entity == "brokers/1":
+        assert entities.config.message_max_bytes == 2000
+        assert path in entities.unusable.found[path].problem
+    else:
+        assert entities.changes.unreadable == {entity: True}
+        assert entities.changes.quotas[entity] == good
+    entities.store.forbidden.clear()
+    await set_or_create(entities.store, path, encode_config({**good, "min.insync.replicas": "1"}))
+    if entity == "brokers/1":
+        await entities.unusable.look()
+        assert not entities.unusable.found
+        assert "min.insync.replicas" in entities.config.broker_dynamic
+    else:
+        await entities.dynamic.read_again(entity)
+        assert "min.insync.replicas" in entities.changes.quotas[entity]
+    await entities.stop()
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+async def test_what_was_never_read_is_not_known(how: str) -> None:
+    entities = Entities()
+    await entities.store.connect()
+    await damaged(entities, "users/a", how)
+    await entities.start()
+    assert entities.changes.unreadable == {"users/a": False}
+    await entities.stop()
+
+
+async def test_a_user_of_whom_only_clients_have_settings_is_known() -> None:
+    entities = Entities()
+    await entities.store.connect()
+    await write_config(entities.store, "users/a/clients/c", {"producer_byte_rate": "1"})
+    await entities.start()
+    assert entities.changes.unreadable == {}
+    assert entities.changes.quotas["users/a/clients/c"] == {"producer_byte_rate": "1"}
+    await entities.stop()
+
+
+@pytest.mark.parametrize("name", ["1", "<default>"])
+@pytest.mark.parametrize("how", DAMAGE)
+async def test_settings_of_the_broker_that_cannot_be_read_stop_the_start(
+    name: str, how: str
+) -> None:
+    """They may restrict clients, such as `ssl.client.auth` of a listener."""
+    entities = Entities()
+    await entities.store.connect()
+    path = await damaged(entities, f"brokers/{name}", how)
+    where = "cluster" if name == "<default>" else "broker 1"
+    with pytest.raises(ConfigError, match=f"ottla configs unset {where} --all --offline") as caught:
+        await load_broker_settings(entities.store, entities.config, 1)
+    assert path in str(caught.value)
+    await entities.store.close()

@@ -62,6 +62,9 @@ def test_the_protocol_map() -> None:
     assert parse_protocol_map("inside:plaintext, SSL:SSL") == {"INSIDE": "PLAINTEXT", "SSL": "SSL"}
     with pytest.raises(ConfigError, match="NAME:PROTOCOL"):
         parse_protocol_map("INSIDE:HTTP")
+    assert parse_protocol_map("A:SSL,a:ssl") == {"A": "SSL"}
+    with pytest.raises(ConfigError, match="A has both SSL and PLAINTEXT"):
+        parse_protocol_map("A:SSL,A:PLAINTEXT")
 
 
 def test_advertised_listeners_must_be_listeners_that_can_be_reached() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from ottla.broker.config.errors import (
     raise_all,
 )
 from ottla.broker.config.properties_file import Property
-from ottla.broker.config.rules import validate
+from ottla.broker.config.rules import PROTECTING, validate
 from ottla.broker.server.settings import group_settings
 
 
@@ -212,8 +213,45 @@ def test_the_rules_hold_for_dynamic_settings_too() -> None:
         ({"log.retention.ms": "0"}, {}, "log.retention.ms"),
         ({}, {"log.roll.ms": "0"}, "log.roll.ms"),
         ({}, {"max.connections.per.ip.overrides": "127.0.0.1"}, "127.0.0.1"),
-        ({}, {"listener.name.other.max.connections": "1"}, "there is no listener OTHER"),
+        ({"max.connections": "0"}, {}, "max.connections=0 would refuse"),
         ({}, {"listeners": ""}, "listeners is empty"),
     ):
         with pytest.raises(ConfigError, match=words):
             validate(config.with_dynamic(cluster, broker))
+
+
+@pytest.mark.parametrize("name", sorted(PROTECTING))
+@pytest.mark.parametrize("text", ["", "  "])
+def test_what_protects_is_not_empty(name: str, text: str) -> None:
+    """A template that left it empty would open the broker."""
+    with pytest.raises(ConfigError, match=f"{re.escape(name)} is empty, which protects nothing"):
+        BrokerConfig({name: text})
+    if name.startswith("ssl."):
+        full = f"listener.name.plaintext.{name}"
+        with pytest.raises(ConfigError, match=f"{re.escape(full)} is empty"):
+            BrokerConfig({full: text, "listeners": "PLAINTEXT://:1"})
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"max.connections": "0"}, "max.connections=0 would refuse every connection"),
+        ({"max.connection.creation.rate": "0"}, "would refuse every connection"),
+        ({"listener.name.plaintext.max.connections": "0"}, "would refuse every connection"),
+        ({"max.connections.per.ip": "0"}, "can be set to zero only if"),
+        ({"num.replica.fetchers": "0"}, "at least 1"),
+        ({"log.cleaner.threads": "0"}, "log.cleaner.threads must be at least 1"),
+    ],
+)
+def test_a_file_that_would_lock_everybody_out(given: dict[str, str], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        BrokerConfig({"listeners": "PLAINTEXT://:1", **given})
+
+
+def test_local_retention_counts_where_there_is_tiered_storage() -> None:
+    given = {"log.retention.ms": "1000", "log.local.retention.ms": "2000"}
+    BrokerConfig(given)
+    with pytest.raises(ConfigError, match=r"must not be more than log\.retention\.ms"):
+        BrokerConfig({**ENABLED, STORAGE: "aiven", **given})
+    with pytest.raises(ConfigError, match="must not be -1"):
+        BrokerConfig({**ENABLED, STORAGE: "aiven", "log.local.retention.ms": "-1"})

@@ -7,6 +7,7 @@ from typing import Any, cast
 from ottla.broker.cluster.features import FeatureCache
 from ottla.broker.cluster.metadata_cache import MetadataCache
 from ottla.broker.config.broker_config import BrokerConfig
+from ottla.broker.config.unusable_znodes import UnusableZnodes
 from ottla.broker.handlers.table import build_table
 from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.error_responses import error_response
@@ -140,6 +141,7 @@ async def test_a_new_api_needs_its_definition_its_module_and_the_object() -> Non
         cast(Any, None),
         MetadataCache(),
         SecurityLog(None),
+        UnusableZnodes(),
     )
     acl = Acl("User:ANONYMOUS", "Allow", "Read", "*")
     control.rules.replace(AclResource(LITERAL, "Topic", "a"), [acl])

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from ottla.broker.config.dynamic_rules import IgnoredSetting
+from ottla.broker.config.unusable_znodes import UnusableZnode
 from ottla.broker.metrics.loop_stalls import Turn
 from ottla.broker.net.descriptors import Descriptors
 from ottla.broker.observability import faults
@@ -144,3 +146,22 @@ def test_where_zookeeper_and_the_logs_disagree() -> None:
     assert (topic.subject, topic.fix) == ("t", "write it again")
     assert not any(each.stops for each in (older, behind, *held, topic))
     assert {each.name for each in (older, behind, *held, topic)} <= set(faults.FAULTS)
+
+
+def test_znodes_that_protect_and_cannot_be_used() -> None:
+    unusable = {f"/kafka-acl/Topic/{n}": UnusableZnode(f"{n} is garbage", "n") for n in range(22)}
+    found = faults.security_znode_faults(unusable)
+    assert found[0].subject == "/kafka-acl/Topic/0"
+    assert found[0].problem == "0 is garbage; n until it is repaired"
+    assert "/kafka-acl/Topic/0" in found[0].fix
+    assert found[-1].problem.startswith("2 more")
+    assert len(found) == 21
+
+
+def test_dynamic_settings_that_are_ignored() -> None:
+    ignored = [IgnoredSetting("a.b", True, "why"), IgnoredSetting("c.d", False, "why")]
+    one, every = faults.dynamic_setting_faults(ignored, 7)
+    assert one.problem == "the setting a.b in /config/brokers/7 is ignored: why"
+    assert one.fix.endswith("`ottla configs unset broker 7 a.b`")
+    assert "/config/brokers/<default>" in every.problem
+    assert every.fix.endswith("`ottla configs unset cluster c.d`")

@@ -255,3 +255,31 @@ class TestClientQuotas:
         # One whole second of work is ten percent over ten seconds: twice what is allowed.
         assert quotas.throttle_request(context) == 1_000
         assert quotas.request.rates(101_000) == {("alice", ""): 10}
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "NaN", "1,5"])
+def test_a_value_that_is_no_limit_allows_nothing(text: str) -> None:
+    """And the other limits of the entity are taken."""
+    quotas = ClientQuotas()
+    properties = {"producer_byte_rate": text, "consumer_byte_rate": "5"}
+    (problem,) = quotas.apply("users/alice", properties)
+    assert f"producer_byte_rate is {text!r}" in problem
+    assert quotas.produce.table.find("alice", "") == (0.0, ("alice", ""))
+    assert quotas.fetch.table.find("alice", "") == (5.0, ("alice", ""))
+    assert quotas.produce.record("alice", "app", 1, 1000) > 0
+    assert quotas.apply("users/alice", {"producer_byte_rate": "Infinity"}) == []
+    assert quotas.produce.record("alice", "app", 10**9, 1000) == 0
+
+
+def test_nothing_is_allowed_to_whom_the_quotas_are_not_known() -> None:
+    limits = ConnectionLimits()
+    quotas = ClientQuotas(connection_limits=limits)
+    quotas.block("clients/app")
+    for quota in (quotas.produce, quotas.fetch, quotas.request):
+        assert quota.record("bob", "app", 1, 1000) > 0
+        assert quota.record("bob", "other", 1, 1000) == 0
+    assert quotas.mutation.record("bob", "app", 1, 1000) > 0
+    quotas.block("ips/10.0.0.1")
+    assert limits.ip_creation_rates["10.0.0.1"] == 0
+    quotas.apply("clients/app", {})
+    assert quotas.produce.record("bob", "app", 1, 1000) == 0

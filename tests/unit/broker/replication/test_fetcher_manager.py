@@ -107,6 +107,23 @@ def test_a_partition_moves_with_its_leader() -> None:
     run(body)
 
 
+def test_another_number_of_fetchers_moves_the_partitions() -> None:
+    async def body(scene: Scene) -> None:
+        partitions = [scene.partition(index, 2) for index in range(8)]
+        scene.manager.add_fetcher_for_partitions(partitions)
+        assert len(scene.manager._fetchers) == 1
+        scene.manager.resize(4)
+        fetchers = scene.manager._fetchers.values()
+        assert len(fetchers) > 1
+        assert sum(len(list(each.partitions())) for each in fetchers) == len(partitions)
+        await scene.tries(9092)
+        scene.manager.resize(1)
+        assert len(scene.manager._fetchers) == 1
+        await scene.tries(9092)
+
+    run(body)
+
+
 def test_what_is_stopped_is_requested_no_more() -> None:
     async def body(scene: Scene) -> None:
         partition = scene.partition(0, 2)

@@ -9,7 +9,7 @@ import pytest
 
 from ottla.broker.requests import request_channel as channel_module
 from ottla.broker.requests.fair_queue import MANY_EXPENSIVE
-from ottla.broker.requests.request_channel import MAX_AT_ONCE
+from ottla.broker.requests.request_channel import MAX_AT_ONCE, MAX_HANDLER_TASKS
 from ottla.broker.requests.request_context import LongRequestContext, RequestContext
 from ottla.broker.runtime.tasks import running_tasks, stop
 from ottla.protocol.message import Message
@@ -130,6 +130,16 @@ async def test_expensive_requests_of_another_client_are_no_reason_to_queue() -> 
     other.client_host = "10.0.0.9"
     channel.channel.serve(RequestContext(given.header, given.request, other, given.route))
     assert len(other.sent) == 1
+
+
+async def test_num_io_threads_has_no_bound_and_the_tasks_have_one() -> None:
+    channel = Channel(lambda *_: RESPONSE, handler_tasks=2**31 - 1)
+    channel.channel.start()
+    assert len(channel.channel._tasks) == MAX_HANDLER_TASKS
+    await channel.settle()
+    channel.channel.serve(channel.context())
+    assert len(channel.peer.sent) == 1
+    await channel.channel.close()
 
 
 async def test_a_channel_without_handler_tasks_queues() -> None:

@@ -30,8 +30,23 @@ def test_acls() -> None:
         ],
     }
     assert znodes_security.decode_acls("/p", data) == {acl}
-    assert znodes_security.decode_acls("/p", b"") == frozenset()
-    for malformed in (b'{"version":2,"acls":[]}', b'{"version":1,"acls":[{"principal":"x"}]}'):
+    assert znodes_security.decode_acls("/p", b'{"version":1,"acls":[]}') == frozenset()
+    other = data.replace(b"Read", b"Fly")
+    assert znodes_security.decode_acls("/p", other) == {acl._replace(operation="Fly")}
+    for malformed in (
+        b"",
+        b"{",
+        b"[]",
+        b'{"acls":[]}',
+        b'{"version":2,"acls":[]}',
+        b'{"version":1,"acls":{}}',
+        b'{"version":1,"acls":[{"principal":"x"}]}',
+        data.replace(b"User:a", b"a"),
+        data.replace(b"Allow", b"Forbid"),
+        data.replace(b'"*"', b"null"),
+        data.replace(b'"host":"*"', b'"place":"*"'),
+        data.replace(b'"Read"', b'""'),
+    ):
         with pytest.raises(MalformedZnode, match="/p"):
             znodes_security.decode_acls("/p", malformed)
 

@@ -189,13 +189,13 @@ def test_one_resource_twice() -> None:
 def test_one_broker_and_all_of_them() -> None:
     async def body(scene: Scene) -> None:
         name = "log.cleaner.threads"
-        assert await scene.incrementally(BROKER, "", (name, SET, "3")) == OK
-        assert scene.config.log_cleaner_threads == 3
+        assert await scene.incrementally(BROKER, "", (name, SET, "2")) == OK
+        assert scene.config.log_cleaner_threads == 2
         assert await scene.incrementally(BROKER, "1", (name, SET, "4")) == OK
         assert scene.config.log_cleaner_threads == 4
-        assert await scene.dynamic.read("brokers/<default>") == {name: "3"}
+        assert await scene.dynamic.read("brokers/<default>") == {name: "2"}
         assert await scene.incrementally(BROKER, "1", (name, DELETE, None)) == OK
-        assert scene.config.log_cleaner_threads == 3
+        assert scene.config.log_cleaner_threads == 2
 
     run(body)
 

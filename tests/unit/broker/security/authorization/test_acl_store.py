@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from ottla.broker.config.unusable_znodes import UnusableZnodes
 from ottla.broker.runtime.tasks import spawn
 from ottla.broker.security.authorization.acl_rules import AclRules
 from ottla.broker.security.authorization.acl_store import RESOURCES_AT_ONCE, AclStore
+from ottla.broker.security.authorization.acl_types import Operation, ResourceType
 from ottla.controller.runtime import LoopRuntime
 from ottla.controller.tree.embedded_store import EmbeddedStore
-from ottla.controller.tree.store import make_paths, set_or_create
+from ottla.controller.tree.store import NotPermitted, make_paths, set_or_create
 from ottla.controller.tree.znodes_security import (
     ACL_PATHS,
     LITERAL,
@@ -24,9 +26,12 @@ from ottla.controller.tree.znodes_security import (
     acl_change_prefix,
     acl_path,
     decode_acls,
+    encode_acl_change,
     encode_acls,
 )
+from ottla.protocol.errors import KafkaError
 from tests.doubles.eventually import eventually_async
+from tests.doubles.forbidden_znodes import ForbiddenZnodes
 from tests.doubles.interrupted_store import AFTER, BEFORE, InterruptedStore
 from tests.doubles.znode_entities import delete_unread
 
@@ -35,9 +40,9 @@ PREFIX = AclResource(PREFIXED, "Group", "g")
 ONE, TWO = Acl("User:a", "Allow", "Read", "*"), Acl("User:b", "Deny", "All", "10.0.0.1")
 
 
-async def opened(store: Any) -> tuple[AclStore, AclRules]:
+async def opened(store: Any, unusable: UnusableZnodes | None = None) -> tuple[AclStore, AclRules]:
     rules = AclRules()
-    acls = AclStore(store, LoopRuntime(spawn), rules)
+    acls = AclStore(store, LoopRuntime(spawn), rules, unusable or UnusableZnodes())
     await acls.start()
     return acls, rules
 
@@ -111,21 +116,92 @@ async def test_concurrent_changes_are_all_kept() -> None:
     await store.close()
 
 
-async def test_what_cannot_be_read_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+UNREADABLE = {
+    "garbage": b"{not json",
+    "empty": b"",
+    "a newer version": encode_acls([ONE]).replace(b'"version":1', b'"version":2'),
+    "no right": None,
+}
+
+
+def allowed(rules: AclRules, name: str, who: str = "User:a") -> bool:
+    return rules.allows(who, "h", Operation.READ, ResourceType.TOPIC, name, without_acls=True)
+
+
+@pytest.mark.parametrize("is_restart", [True, False])
+@pytest.mark.parametrize("damage", UNREADABLE)
+async def test_what_cannot_be_read_is_denied_until_it_is_repaired(
+    damage: str, is_restart: bool
+) -> None:
+    """The resource, or all that a pattern covers, and no other; also without an announcement."""
+    store = ForbiddenZnodes()
+    await store.connect()
+    unusable = UnusableZnodes()
+    for resource, covered, other in (
+        (TOPIC, ["t"], "u"),
+        (AclResource(PREFIXED, "Topic", "pre"), ["pre", "prefix"], "pr"),
+        (AclResource(LITERAL, "Topic", "*"), ["t", "x"], None),
+    ):
+        path, data = acl_path(resource), UNREADABLE[damage]
+        acls, rules = await opened(store, unusable)
+        await acls.update(resource, frozenset((ONE,)).union)
+        assert all(allowed(rules, name) for name in covered)
+        if data is None:
+            store.forbidden.add(path)
+        else:
+            await set_or_create(store, path, data)
+        if is_restart:
+            acls.stop()
+            acls, rules = await opened(store, unusable)
+        else:
+            change = acl_change_prefix(resource.pattern_type)
+            await store.create(change, encode_acl_change(resource), sequential=True)
+            await eventually_async(lambda path=path: path in unusable.found)
+        assert not any(allowed(rules, name) for name in covered)
+        assert not rules.allows_any(
+            "User:b", "h", Operation.READ, ResourceType.TOPIC, without_acls=False
+        )
+        assert other is None or allowed(rules, other)
+        assert path in unusable.found[path].problem
+        with pytest.raises((KafkaError, NotPermitted), match=path.replace("*", ".")):
+            await acls.update(resource, frozenset((TWO,)).union)
+        assert resource.name in unusable.found[path].effect
+        store.forbidden.clear()
+        await set_or_create(store, path, encode_acls([ONE]))
+        await unusable.look()
+        assert all(allowed(rules, name) for name in covered)
+        assert rules.of(resource) == {ONE}
+        assert not unusable.found
+        await acls.update(resource, lambda _: frozenset())
+        acls.stop()
+    await store.close()
+
+
+async def test_a_damaged_znode_that_is_deleted_denies_nothing_more() -> None:
     store = EmbeddedStore(None)
     await store.connect()
-    acls, rules = await opened(store)
-    await acls.update(TOPIC, frozenset((ONE,)).union)
+    await make_paths(store, ACL_PATHS)
+    await store.create(acl_path(TOPIC), b"{not json")
+    unusable = UnusableZnodes()
+    acls, rules = await opened(store, unusable)
+    assert not allowed(rules, "t")
+    await store.delete(acl_path(TOPIC))
+    await unusable.look()
+    assert allowed(rules, "t")
+    acls.stop()
+    await store.close()
+
+
+async def test_a_damaged_change_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
+    store = EmbeddedStore(None)
+    await store.connect()
+    _, rules = await opened(store)
     with caplog.at_level(logging.ERROR, "ottla.security"):
-        await set_or_create(store, acl_path(TOPIC), b"{not json")
-        # Another resource's change is announced, and its neighbour's node is read with it.
-        await store.create("/kafka-acl-changes/acl_changes_", b"Topic:t", sequential=True)
         await store.create("/kafka-acl-changes/acl_changes_", b"nonsense", sequential=True)
-        await eventually_async(lambda: len(caplog.records) >= 2)
-    assert rules.of(TOPIC) == {ONE}
-    await set_or_create(store, acl_path(TOPIC), encode_acls([TWO]))
-    await store.create("/kafka-acl-changes/acl_changes_", b"Topic:t", sequential=True)
-    await until(rules, TOPIC, frozenset((TWO,)))
+        await set_or_create(store, acl_path(TOPIC), encode_acls([TWO]))
+        await store.create("/kafka-acl-changes/acl_changes_", b"Topic:t", sequential=True)
+        await until(rules, TOPIC, frozenset((TWO,)))
+    assert "Ignoring an ACL change notification" in caplog.text
     await store.close()
 
 

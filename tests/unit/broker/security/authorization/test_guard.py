@@ -10,6 +10,7 @@ from ottla.broker.cluster.metadata_cache import MetadataCache
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.config.errors import ConfigError
 from ottla.broker.config.rules import parse_super_users
+from ottla.broker.config.unusable_znodes import UnusableZnodes
 from ottla.broker.requests.request_context import HandlerEntry, OnCluster
 from ottla.broker.security.audit.security_log import SecurityLog
 from ottla.broker.security.authorization.access_control import (
@@ -27,7 +28,12 @@ def access_control(**settings: str) -> AccessControl:
     config = BrokerConfig({name.replace("_", "."): text for name, text in settings.items()})
     # Neither the tree nor the runtime is used before the start.
     return AccessControl(
-        config, cast(Any, None), cast(Any, None), MetadataCache(), SecurityLog(None)
+        config,
+        cast(Any, None),
+        cast(Any, None),
+        MetadataCache(),
+        SecurityLog(None),
+        UnusableZnodes(),
     )
 
 

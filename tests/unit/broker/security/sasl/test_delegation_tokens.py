@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from ottla.broker.config.broker_config import BrokerConfig
+from ottla.broker.config.unusable_znodes import UnusableZnodes
 from ottla.broker.runtime.tasks import spawn
 from ottla.broker.security.sasl import scram_credentials
 from ottla.broker.security.sasl.delegation_tokens import DelegationTokens
@@ -45,7 +46,9 @@ async def opened(
 ) -> DelegationTokens:
     given = {"delegation.token.secret.key": "secret"}
     given |= {name.replace("_", "."): text for name, text in settings.items()}
-    tokens = DelegationTokens(BrokerConfig(given), store, runtime or Runtime(), is_controller)
+    tokens = DelegationTokens(
+        BrokerConfig(given), store, runtime or Runtime(), is_controller, UnusableZnodes()
+    )
     await tokens.start()
     return tokens
 
@@ -204,13 +207,21 @@ async def test_without_a_secret_there_are_none() -> None:
     older.stop()
 
 
-async def test_a_broken_node_harms_no_other(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("data", [b"hunter", b"", b'{"version":9}'])
+async def test_a_broken_node_harms_no_other_and_is_no_login(data: bytes) -> None:
     store = await connected()
     tokens = await opened(store)
     token = await tokens.create(ANNA, ANNA, [], 0)
+    broken = await tokens.create(ANNA, ANNA, [], 0)
+    path = token_path(broken.token_id)
+    good, _ = await store.get(path)
+    await store.set(path, data)
+    unusable = tokens._unusable
+    await tokens._load([broken.token_id])
+    assert tokens.all() == [token]
+    assert tokens.login("SCRAM-SHA-256", broken.token_id) is None
+    assert path in unusable.found[path].problem
+    await store.set(path, good)
+    await unusable.look()
+    assert tokens.all() == [token, broken]
     tokens.stop()
-    await store.create(token_path("broken"), b"hunter")
-    again = await opened(store)
-    assert again.all() == [token]
-    assert "Ignoring a delegation token that cannot be decoded" in caplog.text
-    again.stop()
