@@ -14,6 +14,7 @@ from ottla.broker.net.large_frames import LargeFrames
 from ottla.broker.net.listener import Listener, ListenError, SocketSettings, bind
 from ottla.broker.net.services import ListenerFacts, NetworkServices
 from ottla.broker.quotas.connection_quotas import ConnectionLimits, ListenerLimits
+from ottla.broker.requests.memory_budget import STALL_SECONDS
 from ottla.broker.requests.request_channel import Principal, RequestChannel
 from ottla.broker.runtime.tasks import WorkerPool
 from ottla.broker.runtime.timer import DelayQueue
@@ -113,6 +114,7 @@ class NetworkServer:
             request_max_bytes=self._request_max_bytes,
             first_frame_max_bytes=first_frame_max_bytes,
             tls_context=tls_context,
+            of_brokers=limits is not None and limits.protected,
             principal_of_certificate=principal_of_certificate,
         )
         listener = Listener(
@@ -252,15 +254,13 @@ class NetworkServer:
         self._relief = self._timer.schedule(interval_ms, self._relieve)
 
     def _relieve(self) -> None:
-        """When requests take all of queued.max.request.bytes, close the clients that hold some
-        of it and hardly send.
+        """Close the clients that hold memory others wait for and neither send nor read.
 
         A frame's memory is reserved when its size is known, as in Kafka. There, a few clients that
         announce big requests and send nothing shut out all others until they are found idle.
         """
         try:
-            if self._channel.lacks_bytes or self._large_frames.has_waiters:
-                self._close_stalled()
+            self._close_stalled()
             self._close_unauthenticated()
             if self._services is not None and self._services.descriptors.is_used():
                 self._restore_reserve()
@@ -296,15 +296,20 @@ class NetworkServer:
             connection.close("the broker is short of descriptors")
 
     def _close_stalled(self) -> None:
-        for connection in self.connections:
-            if connection.is_stalled(LEAST_PROGRESS_BYTES):
+        memory = self._channel.memory
+        for connection, pool in memory.stalled(monotonic()):
+            memory.stalled_total += 1
+            assert self._services is not None
+            if self._services.log_limiter.allows(connection.client_host):
                 logger.warning(
-                    "%r sends a big request too slowly while memory for requests "
-                    "(queued.max.request.bytes, ottla.address.request.max.bytes) is short: "
-                    "closing the connection",
+                    "%r made no progress for %d seconds while others wait for the memory that it "
+                    "holds (%s, see docs/limits.md): closing the connection",
                     connection,
+                    STALL_SECONDS,
+                    pool.name,
+                    extra={"peer": connection.client_host, "listener": connection.listener_name},
                 )
-                connection.close("it holds memory that other clients wait for")
+            connection.close("it holds memory that other clients wait for")
 
 
 # A client that connects authenticates and sends a request within less.
@@ -314,10 +319,8 @@ GRACE_SECONDS = 1.0
 # again when they need to.
 IDLE_SECONDS = 2.0
 
-# How often to look for clients that hold memory others wait for, and what they need to have
-# sent meanwhile: a modem does.
+# How often to look for clients that hold memory others wait for.
 RELIEF_INTERVAL_MS = 1000
-LEAST_PROGRESS_BYTES = 4096
 
 # Long enough for the response to the request that removed a listener.
 REMOVAL_MS = 500

@@ -175,6 +175,7 @@ class BrokerServer:
         await _decide_topics(parts)
         state.phase = Phase.JOINING
         await _join_cluster(parts)
+        parts.memory_watch.start()
         parts.network_server.start()
         metadata = parts.metadata
         await metadata.wait_until(lambda _: metadata.is_loaded(), _FIRST_METADATA_MS)
@@ -262,6 +263,7 @@ class BrokerServer:
             if parts.tracing is not None:
                 await parts.tracing.stop()
             parts.security_log.flush()
+            parts.memory_watch.stop()
             parts.timer.close()
             await parts.workers.close()
             await parts.flush_workers.close()

@@ -25,7 +25,12 @@ class FakeContext:
         self.client_host = "127.0.0.1"
         self.client_port = 50_000
         self.listener_name = "PLAINTEXT"
-        self.connection = SimpleNamespace(client_software_name="", client_software_version="")
+        self.connection = SimpleNamespace(
+            client_software_name="",
+            client_software_version="",
+            client_host="127.0.0.1",
+            principal=ANONYMOUS,
+        )
         self.local_address = ("10.0.0.9", 9092)
         self.principal = ANONYMOUS
         self.frame_bytes = 100
