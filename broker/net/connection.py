@@ -70,6 +70,9 @@ READ_BYTES = 65536
 MAX_GROWTH_BYTES = 1 << 20
 FEW_BYTES = 64 << 20
 
+# The piece in which a frame is received whose connection has waited unread.
+WINDOW_BYTES = 32768
+
 # Responses held back for the rest of a turn, to leave in one packet; see `send_response`.
 MAX_HELD_BYTES = 65536
 
@@ -99,6 +102,7 @@ class Connection:
         "_held",
         "_held_bytes",
         "_in_a_row",
+        "_is_resumed",
         "_muted",
         "_on_closed",
         "_output",
@@ -189,6 +193,7 @@ class Connection:
         self.lease: Lease | None = None
         self._granted: Lease | None = None  # of a frame that begins when the channel has a place
         self._waits_for_memory = False
+        self._is_resumed = False  # it waited for the memory of the frame that is received
         self._read_ahead = 0  # bytes of `_pending` that are counted
         self._unread = -1  # bytes of responses that are counted; below 0 while none are
         self._timer_task: TimerTask | None = None  # the end of a throttle or of the connection
@@ -521,6 +526,7 @@ class Connection:
             return True
         self._frame = frame
         self._filled = available - 4
+        self._is_resumed = False
         self._frame_size = size
         assert self.lease is not None
         services.memory.received[self] = self.lease
@@ -557,6 +563,7 @@ class Connection:
         self._granted = lease
         self._waits_for_memory = False
         self.room_available()
+        self._is_resumed = self._frame is not None
 
     def _release(self, size: int) -> None:
         """A frame is gone."""
@@ -581,7 +588,10 @@ class Connection:
             is_quiet = self._services.memory.large.used < FEW_BYTES
             growth = MAX_GROWTH_BYTES if is_quiet else max(3 * filled, READ_BYTES)
             frame += _ZEROS[: min(growth, size - filled, MAX_GROWTH_BYTES)]
-        with memoryview(frame) as whole, whole[filled:] as rest:
+        # In pieces: each announces a wider window to a client whose connection was not read. If
+        # only one packet said so, and was lost, the client would be silent until its next probe.
+        end = filled + WINDOW_BYTES if self._is_resumed else size
+        with memoryview(frame) as whole, whole[filled:end] as rest:
             received = self._sock.recv_into(rest)
         if received == 0:
             self.close("the client closed it in the middle of a request")

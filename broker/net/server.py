@@ -14,7 +14,6 @@ from ottla.broker.net.large_frames import LargeFrames
 from ottla.broker.net.listener import Listener, ListenError, SocketSettings, bind
 from ottla.broker.net.services import ListenerFacts, NetworkServices
 from ottla.broker.quotas.connection_quotas import ConnectionLimits, ListenerLimits
-from ottla.broker.requests.memory_budget import STALL_SECONDS
 from ottla.broker.requests.request_channel import Principal, RequestChannel
 from ottla.broker.runtime.tasks import WorkerPool
 from ottla.broker.runtime.timer import DelayQueue
@@ -302,10 +301,9 @@ class NetworkServer:
             assert self._services is not None
             if self._services.log_limiter.allows(connection.client_host):
                 logger.warning(
-                    "%r made no progress for %d seconds while others wait for the memory that it "
-                    "holds (%s, see docs/limits.md): closing the connection",
+                    "%r makes no progress while others wait for the memory that it holds (%s, see "
+                    "docs/limits.md): closing the connection",
                     connection,
-                    STALL_SECONDS,
                     pool.name,
                     extra={"peer": connection.client_host, "listener": connection.listener_name},
                 )

@@ -117,19 +117,19 @@ def add_requests(registry: MetricsRegistry, channel: RequestChannel) -> None:
     registry.gauge(
         "ottla_memory_pool_bytes",
         "Bytes that requests, responses and records of clients use, or have reserved.",
-        lambda: {pool.name: pool.used for pool in pools},
+        lambda: {(pool.name,): pool.used for pool in pools},
         "pool",
     )
     registry.gauge(
         "ottla_memory_pool_limit_bytes",
         "Limit of ottla_memory_pool_bytes.",
-        lambda: {pool.name: pool.limit for pool in pools},
+        lambda: {(pool.name,): pool.limit for pool in pools},
         "pool",
     )
     registry.gauge(
         "ottla_memory_pool_waiting",
         "Connections and requests that wait until memory of a pool is free.",
-        lambda: {pool.name: pool.waiting for pool in pools},
+        lambda: {(pool.name,): pool.waiting for pool in pools},
         "pool",
     )
     registry.counter(

@@ -29,9 +29,10 @@ are read in pieces of `SHORT_BYTES`: a request that fits is handled, of one that
 more is in memory until it has a lease.
 
 Who is closed. A lease whose request is being received, or whose response is not read, may be held
-by a client that does neither. `stalled` names those that made no progress for `STALL_SECONDS`
-while others wait for the same pool. A frame that is admitted gets all of its memory, so it can be
-received to its end whatever others do: there is no deadlock, and a slow client makes progress.
+by a client that does neither. `stalled` names those that made no progress for `SILENCE_SECONDS` or
+`STALL_SECONDS` while others wait for the same memory. A frame that is admitted gets all of its
+memory, so it can be received to its end whatever others do: there is no deadlock, and a slow client
+makes progress.
 
 Loop thread only. Nothing here waits: a check and the change that depends on it are one call.
 """
@@ -61,13 +62,17 @@ LARGE_BYTES = 65536
 # a usual consumer or follower fit. It bounds what ten thousand connections can hold to 40 MB.
 SHORT_BYTES = 4096
 
-# So long a client may make no progress while others wait for the memory that it holds: longer than
-# five retransmissions of TCP in a row take, shorter than the timeout of a request (30 s).
+# So long a client may read nothing of a response while others wait for the memory that it holds.
+# The broker's socket has a full buffer for it, so it is the client that does not read.
 STALL_SECONDS = 5.0
-# Progress of a frame in this time: a modem sends so much.
+# So long a client may send nothing of a request meanwhile. On a thin line with many connections TCP
+# loses several retransmissions in a row, and waits twice as long after each.
+SILENCE_SECONDS = 10.0
+# Less than this in that time is nothing: a modem sends more.
 LEAST_PROGRESS_BYTES = 4096
-# And a part of its length: at half of that, it takes ten minutes, for which no client waits.
-LEAST_PROGRESS_PARTS = 64
+# And after this time a request that is not complete is not waited for by its client either: it is
+# Kafka's delivery.timeout.ms, four times request.timeout.ms.
+REQUEST_SECONDS = 120.0
 
 # How many leases are handed out in one go, of a few microseconds each.
 GRANTS_AT_ONCE = 64
@@ -125,14 +130,14 @@ def client_of(connection: RequestConnection) -> Client:
 class Lease:
     """Memory of a pool that a client uses; `release` exactly once, `resize` before it."""
 
-    __slots__ = ("client", "marked_at", "marked_bytes", "pool", "size")
+    __slots__ = ("began_at", "client", "marked_at", "marked_bytes", "pool", "size")
 
     def __init__(self, pool: Pool, client: Client, size: int) -> None:
         self.pool = pool
         self.client = client
         self.size = size
         # The last progress that `MemoryBudget.stalled` has seen.
-        self.marked_at = 0.0
+        self.began_at = self.marked_at = 0.0
         self.marked_bytes = -1
 
     def resize(self, size: int) -> None:
@@ -442,7 +447,7 @@ class MemoryBudget:
     # clients that make no progress ---------------------------------------------------------------
 
     def stalled(self, now: float) -> Iterator[tuple[Connection, Pool]]:
-        """Connections that made no progress for `STALL_SECONDS` and hold what others wait for.
+        """Connections that make no progress and hold what others wait for.
 
         To be called every second or so; the caller closes them. `now` is in monotonic seconds."""
         if self.small.waiting or self.large.waiting or self.reserve.waiting:
@@ -464,9 +469,12 @@ class MemoryBudget:
 
 
 def _is_stalled(lease: Lease, received: int, now: float) -> bool:
-    least = max(LEAST_PROGRESS_BYTES, lease.size // LEAST_PROGRESS_PARTS)
-    if lease.marked_bytes < 0 or received - lease.marked_bytes >= least:
-        lease.marked_bytes = received
-        lease.marked_at = now
-        return False
-    return now - lease.marked_at >= STALL_SECONDS
+    if lease.marked_bytes < 0:
+        lease.began_at = now
+    elif received - lease.marked_bytes < LEAST_PROGRESS_BYTES:
+        return now - lease.marked_at >= SILENCE_SECONDS
+    elif now - lease.began_at >= REQUEST_SECONDS:
+        return True
+    lease.marked_bytes = received
+    lease.marked_at = now
+    return False

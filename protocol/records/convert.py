@@ -161,8 +161,8 @@ class DownConverter:
             if length < 0 or end > size - start:
                 raise InvalidRecordError("a record reaches beyond its batch")
             window = bytes(self._read(self._position + start, end))
-        if self._index + count == header.record_count and start + end != size:
-            raise InvalidRecordError("there are bytes behind the last record of a batch")
+        if (self._index + count == header.record_count) != (start + end == size):
+            raise InvalidRecordError("the records of a batch do not end where the batch does")
         section = decode_section(window, 0, end, count)
         records = [
             record for record in as_records(header, section) if record.offset >= self._first_offset

@@ -25,6 +25,7 @@ class FakeContext:
         self.client_host = "127.0.0.1"
         self.client_port = 50_000
         self.listener_name = "PLAINTEXT"
+        self.client_gone = False
         self.connection = SimpleNamespace(
             client_software_name="",
             client_software_version="",

@@ -10,6 +10,9 @@ import pytest
 
 from ottla.broker.requests.memory_budget import (
     GRANTS_AT_ONCE,
+    LEAST_PROGRESS_BYTES,
+    REQUEST_SECONDS,
+    SILENCE_SECONDS,
     STALL_SECONDS,
     Lease,
     MemoryBudget,
@@ -279,10 +282,25 @@ def test_who_makes_no_progress_is_named_only_while_others_wait() -> None:
     assert memory.large.waiting == 1
     assert list(memory.stalled(200.0)) == [], "the time begins now"
     fast, slow = holders[:2]
-    fast.received_bytes = MIB // 64
-    slow.received_bytes = MIB // 64 - 1
-    found = {connection for connection, _ in memory.stalled(200.0 + STALL_SECONDS)}
+    fast.received_bytes = LEAST_PROGRESS_BYTES
+    slow.received_bytes = LEAST_PROGRESS_BYTES - 1
+    found = {connection for connection, _ in memory.stalled(200.0 + SILENCE_SECONDS)}
     assert found == set(holders[1:]), "one that trickles makes no progress"
+
+
+def test_a_request_that_takes_longer_than_its_client_waits_is_named() -> None:
+    memory = budget()
+    holders = [Sender(f"10.0.0.{number}") for number in range(11)]
+    for holder in holders[:10]:
+        memory.received[holder] = admit(memory, holder, ApiKey.PRODUCE, MIB)  # type: ignore[index]
+    assert admit(memory, holders[10], ApiKey.PRODUCE, MIB) is None
+    now = 0.0
+    while now < REQUEST_SECONDS:
+        assert list(memory.stalled(now)) == []
+        now += 5.0
+        for holder in holders:
+            holder.received_bytes += LEAST_PROGRESS_BYTES
+    assert len(list(memory.stalled(now))) == 10
 
 
 def test_a_client_that_waits_for_its_share_does_not_have_others_closed() -> None:
@@ -292,7 +310,7 @@ def test_a_client_that_waits_for_its_share_does_not_have_others_closed() -> None
         memory.received[holder] = admit(memory, holder, ApiKey.PRODUCE, size)  # type: ignore[index]
     assert admit(memory, Sender("10.0.0.1"), ApiKey.PRODUCE, MIB) is None
     list(memory.stalled(0.0))
-    assert [found for found, _ in memory.stalled(STALL_SECONDS)] == [own]
+    assert [found for found, _ in memory.stalled(SILENCE_SECONDS)] == [own]
 
 
 class Context:

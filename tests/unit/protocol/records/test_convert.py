@@ -184,7 +184,7 @@ def test_a_large_uncompressed_batch_is_read_and_converted_in_windows() -> None:
     found = list(read_records(b"".join(chunks)))
     assert [row.value for row in found] == [row[2] for row in rows] * 2
     usual = [chunk for chunk in chunks if len(chunk) < 400_000]
-    assert len(usual) > 20
+    assert len(usual) > 5
     assert max(map(len, usual)) < 3 * 128 * 1024
     assert sorted(reads)[-3] <= 128 * 1024, "only the long records are read in one go"
 

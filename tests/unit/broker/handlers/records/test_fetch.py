@@ -345,7 +345,10 @@ async def test_conversion_cannot_be_forbidden_to_followers() -> None:
     fetched = Fetched(path, 0, version=3, replica=OTHER)
     await asyncio.gather(*running_tasks())
     assert fetched.row.error_code == 0
-    assert len(values(fetched.row)) == 1
+    converted = fetched.row.records
+    assert isinstance(converted, ConvertedRecords)
+    assert len(list(read_records(await converted.next_bytes("client")))) == 1
+    converted.release()
     await path.workers.close()
 
 
