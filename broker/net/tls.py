@@ -354,7 +354,7 @@ class TlsSocket:
         assert failure is not None
         return failure
 
-    def _receive(self, size: int) -> int:
+    def _receive(self, size: int = RECEIVE_BYTES) -> int:
         count = self._sock.recv_into(self._buffer, size)
         if count:
             self._incoming.write(self._buffer[:count])
