@@ -694,7 +694,7 @@ class Connection:
 
     def _count_unread(self, size: int) -> None:
         self._unread = size
-        self._services.memory.set_unread(self, size, monotonic())
+        self._services.memory.set_unread(self, size, monotonic(), self._context)
 
     def held_leases(self) -> list[Lease]:
         """Memory that is not free until the client reads its response."""

@@ -1,12 +1,14 @@
 """One account of the memory that clients make the broker use, so that no load ends the process.
 
-A `MemoryBudget` has four pools. Each is a share of the memory that the process may use, less what
+A `MemoryBudget` has five pools. Each is a share of the memory that the process may use, less what
 it uses for itself, or a setting:
 
 - *small requests*: frames of up to 64 KiB, and what is read ahead of a connection;
 - *large requests*: longer frames, counted with their whole length before they are received;
 - *responses*: what is being built by APIs whose responses may be long, and what clients have not
-  read yet, converted records included;
+  read yet;
+- *metadata*: the same of Metadata alone, which every client needs, so that it does not wait behind
+  the long responses of a few APIs of administrators;
 - *records*: batches while they are decompressed or converted in worker threads.
 
 A part of the requests' memory is the reserve of brokers and controllers: while clients use all of
@@ -316,6 +318,7 @@ class MemoryBudget:
         "_unread",
         "large",
         "max_frame_bytes",
+        "metadata",
         "received",
         "records",
         "reserve",
@@ -331,6 +334,7 @@ class MemoryBudget:
         self.reserve = Pool("requests of brokers")
         # A response is often the only one of its client. Those that have several leave more room.
         self.responses = Pool("responses", share=4)
+        self.metadata = Pool("metadata responses", share=4)
         self.records = Pool("records")
         #: A longer frame is refused, so that one client cannot take all of the pool.
         self.max_frame_bytes = UNLIMITED
@@ -342,7 +346,10 @@ class MemoryBudget:
 
     @property
     def pools(self) -> tuple[Pool, ...]:
-        return self.small, self.large, self.reserve, self.responses, self.records
+        return (
+            *(self.small, self.large, self.reserve),
+            *(self.responses, self.metadata, self.records),
+        )
 
     @property
     def request_bytes(self) -> int:
@@ -358,7 +365,7 @@ class MemoryBudget:
     @property
     def used(self) -> int:
         """All that is counted."""
-        return self.request_bytes + self.responses.used + self.records.used
+        return sum(pool.used for pool in self.pools)
 
     def limit(self, requests: int, responses: int, records: int) -> None:
         """Set the limits in bytes. Smaller ones end no lease: they are reached when some have
@@ -366,7 +373,8 @@ class MemoryBudget:
         self.small.limit = requests // 4
         self.reserve.limit = requests // 8
         self.large.limit = requests - self.small.limit - self.reserve.limit
-        self.responses.limit = responses
+        self.metadata.limit = responses // 4
+        self.responses.limit = responses - self.metadata.limit
         self.records.limit = records
         for pool in self.pools:
             if pool.waiting:
@@ -416,19 +424,28 @@ class MemoryBudget:
         """A lease for a response that is about to be built, or None: `resume` is called with
         one."""
         client = client_of(context.connection)
-        is_metadata = context.header.api_key == ApiKey.METADATA
+        pool = self.response_pool(context)
+        is_metadata = pool is self.metadata
         least = LEAST_METADATA_BYTES if is_metadata else LEAST_RESPONSE_BYTES
         size = max(context.route.response_bytes, least) * BUILDING
         # Else it would wait until nobody has an unread response.
-        size = min(size, self.responses.limit // 2)
-        lease = self.responses.lease(client, size)
+        size = min(size, pool.limit // 2)
+        lease = pool.lease(client, size)
         if lease is None:
-            self.responses.wait(context, client, size, resume)
+            pool.wait(context, client, size, resume)
         return lease
 
-    def set_unread(self, connection: Connection, size: int, now: float) -> None:
+    def response_pool(self, context: RequestContext | None) -> Pool:
+        """The pool of the response to a request."""
+        if context is not None and context.header.api_key == ApiKey.METADATA:
+            return self.metadata
+        return self.responses
+
+    def set_unread(
+        self, connection: Connection, size: int, now: float, context: RequestContext | None = None
+    ) -> None:
         """So much of its responses a client has not read; it has just read some, or begun. Below 0
-        when nothing waits for it any more."""
+        when nothing waits for it any more. `context`: the request in flight."""
         lease = self._unread.get(connection)
         if size < 0:
             if lease is not None:
@@ -436,7 +453,9 @@ class MemoryBudget:
                 lease.release()
             return
         if lease is None:
-            lease = self._unread[connection] = Lease(self.responses, client_of(connection), 0)
+            lease = self._unread[connection] = Lease(
+                self.response_pool(context), client_of(connection), 0
+            )
         lease.marked_at = now
         lease.resize(size)
 

@@ -218,9 +218,8 @@ class RequestChannel:
     def forget(self, context: RequestContext) -> bool:
         """The connection of a request is closed. Returns whether it was parked: it is not handled
         any more."""
-        return self.memory.responses.waiting > 0 and self.memory.responses.forget(
-            context, client_of(context.connection)
-        )
+        pool = self.memory.response_pool(context)
+        return pool.waiting > 0 and pool.forget(context, client_of(context.connection))
 
     def serve(self, context: RequestContext) -> None:
         """Handle a request that was just read, if no other one waits or was read in this iteration

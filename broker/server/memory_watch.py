@@ -106,7 +106,7 @@ class MemoryWatch:
             "are not read yet, %d MiB for records that are decompressed or converted",
             self.available >> 20,
             (self.budget.request_limit or UNLIMITED) >> 20,
-            self.budget.responses.limit >> 20,
+            (self.budget.responses.limit + self.budget.metadata.limit) >> 20,
             self.budget.records.limit >> 20,
         )
         self._task = self._timer.schedule(INTERVAL_MS, self._look)

@@ -358,14 +358,14 @@ def test_a_response_that_is_longer_than_the_pool_is_built_beside_unread_ones(siz
 def test_responses_that_are_not_read_are_counted_until_they_are() -> None:
     memory = budget()
     reader, other = Sender("10.0.0.1"), Sender("10.0.0.2")
-    memory.set_unread(reader, 7 * MIB, 0.0)  # type: ignore[arg-type]
+    memory.set_unread(reader, 5 * MIB, 0.0)  # type: ignore[arg-type]
     resumed: list[Lease] = []
     assert memory.begin_response(context(other), resumed.append) is None
     unread = memory.unread_lease(reader)  # type: ignore[arg-type]
     assert unread is not None
     reader.leases = [unread]
     assert list(memory.stalled(STALL_SECONDS - 1)) == []
-    memory.set_unread(reader, 6 * MIB, 4.0)  # type: ignore[arg-type]
+    memory.set_unread(reader, 4 * MIB, 4.0)  # type: ignore[arg-type]
     assert list(memory.stalled(STALL_SECONDS)) == [], "it has read something"
     assert list(memory.stalled(4.0 + STALL_SECONDS)) == [(reader, memory.responses)]
     memory.set_unread(reader, -1, 9.0)  # type: ignore[arg-type]

@@ -119,7 +119,8 @@ def test_settings_come_first() -> None:
     assert scene.budget.request_limit == 200 * MIB
     assert scene.budget.max_frame_bytes == UNLIMITED
     assert scene.budget.large.client_limit == MIB
-    assert scene.budget.responses.limit == 16 * MIB
+    assert scene.budget.responses.limit == 12 * MIB
+    assert scene.budget.metadata.limit == 4 * MIB
     assert scene.watch.available == 256 * MIB
 
 
