@@ -191,7 +191,7 @@ def test_what_does_not_fit_is_pending(peer: Peer, server: TlsSocket) -> None:
         found += buffer
         assert server.pending() == (len(found) < 6000)
     assert found == CONTENT[:6000]
-    assert peer.accepted.receives == 1
+    assert peer.accepted.receives == 2, "a short buffer is filled by short pieces"
 
 
 @pytest.mark.parametrize("last", ["close_notify", "end", "end in a record"])
