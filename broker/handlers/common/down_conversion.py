@@ -142,6 +142,10 @@ class DownConversion:
                 converted.log_failure(error)
                 _set_error(data, ErrorCode.CORRUPT_MESSAGE)
             else:
+                if not first:  # nothing that the client reads, or only the beginning of a batch
+                    converted.release()
+                    data.records = b""
+                    continue
                 data.records = converted
                 if kept + first <= KEPT_BYTES:
                     kept += first
@@ -218,7 +222,7 @@ class ConvertedRecords(LazyPart):
         """Convert the first batch, so that its errors are known and the length of all; returns how
         many bytes it has."""
         first = self._first = await self._convert(client, 1)
-        self.length = max(self.length, len(first)) if first else _OVERFLOW.size
+        self.length = max(self.length, len(first))
         return len(first)
 
     def drop(self) -> None:
