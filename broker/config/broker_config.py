@@ -184,6 +184,7 @@ class BrokerConfig:
     ottla_workers_restart_limit: int
     ottla_request_max_bytes: int
     ottla_address_request_max_bytes: int
+    ottla_memory_max_bytes: int
     ottla_authentication_timeout_ms: int
     ottla_zookeeper_digest: str | None
     producer_id_expiration_check_interval_ms: int

@@ -10,7 +10,9 @@ Memory: an idle connection holds no buffer. All connections of a loop read into 
 first; a frame is copied out of it into a `bytearray` of its own, and the rest of a frame that did
 not fit is received straight into that, which grows as bytes arrive. Frames of up to 1 MiB that did
 not fit share a few buffers of full size (`FrameBuffers`). A slow client costs the memory of one
-response: the next request is read when that is sent.
+response: the next request is read when that is sent. What is held is counted in the
+`MemoryBudget`: a frame that is received in part needs a lease of it, and its connection is not read
+until it has one.
 
 File parts that are not in the page cache are read by a worker thread before they are sent.
 """
@@ -24,9 +26,28 @@ from struct import Struct
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ottla.broker.net.invalid_frames import FOREIGN_SIZE, refuse_large, refuse_size
-from ottla.broker.net.large_frames import LARGE_BYTES, Frame
-from ottla.broker.net.output import COLD, DONE, FileTruncated, Output, join_if_small, warm
+from ottla.broker.net.invalid_frames import (
+    FOREIGN_SIZE,
+    refuse_for_memory,
+    refuse_large,
+    refuse_size,
+)
+from ottla.broker.net.large_frames import Frame
+from ottla.broker.net.output import (
+    COLD,
+    DONE,
+    FileTruncated,
+    LazyPart,
+    Output,
+    join_if_small,
+    warm,
+)
+from ottla.broker.requests.memory_budget import (
+    LARGE_BYTES,
+    SHORT_BYTES,
+    Lease,
+    client_of,
+)
 from ottla.broker.requests.request_channel import ANONYMOUS, MAX_IN_A_ROW, Principal
 from ottla.broker.runtime.tasks import spawn
 from ottla.protocol.registry import ApiKey
@@ -49,6 +70,9 @@ READ_BYTES = 65536
 # saves copying, and a thousand clients that announce much and send little cannot abuse it.
 MAX_GROWTH_BYTES = 1 << 20
 FEW_BYTES = 64 << 20
+
+# The piece in which a frame is received whose connection has waited unread.
+WINDOW_BYTES = 32768
 
 # Responses held back for the rest of a turn, to leave in one packet; see `send_response`.
 MAX_HELD_BYTES = 65536
@@ -73,23 +97,27 @@ class Connection:
         "_ending",
         "_fd",
         "_filled",
-        "_filled_before",
         "_frame",
         "_frame_size",
+        "_granted",
         "_held",
         "_held_bytes",
         "_in_a_row",
+        "_is_resumed",
         "_muted",
         "_on_closed",
         "_output",
         "_pending",
         "_position",
+        "_read_ahead",
         "_read_at",
         "_reading",
         "_sent_nothing",
         "_services",
         "_sock",
         "_timer_task",
+        "_unread",
+        "_waits_for_memory",
         "_warming",
         "_writing",
         "_written_at",
@@ -100,6 +128,7 @@ class Connection:
         "client_software_version",
         "closed",
         "identified",
+        "lease",
         "listener",
         "listener_name",
         "local_address",
@@ -162,7 +191,14 @@ class Connection:
         self._frame: Frame | None = None  # a frame that is received in part
         self._frame_size = 0
         self._filled = 0
-        self._filled_before = -1  # at the last call of `is_stalled`
+        #: The memory of the frame that is received, or of the request in flight; None for one that
+        #: was read at once.
+        self.lease: Lease | None = None
+        self._granted: Lease | None = None  # of a frame that begins when the channel has a place
+        self._waits_for_memory = False
+        self._is_resumed = False  # it waited for the memory of the frame that is received
+        self._read_ahead = 0  # bytes of `_pending` that are counted
+        self._unread = -1  # bytes of responses that are counted; below 0 while none are
         self._timer_task: TimerTask | None = None  # the end of a throttle or of the connection
         self._reading = False
         self._context: RequestContext | None = None  # the request in flight
@@ -222,11 +258,10 @@ class Connection:
         """The client is authenticated, and has sent a request."""
         return self.authenticated and self.identified
 
-    def is_stalled(self, least_bytes: int) -> bool:
-        """Whether a request holds memory and fewer bytes of it came since the last call than
-        `least_bytes`. The first call for a request returns False."""
-        before, self._filled_before = self._filled_before, self._filled
-        return self._frame is not None and before >= 0 and self._filled - before < least_bytes
+    @property
+    def received_bytes(self) -> int:
+        """Bytes of the frame that is received in part."""
+        return self._filled
 
     def close(self, reason: str) -> None:
         """Close the socket now. A request in flight continues; its response is dropped.
@@ -245,14 +280,11 @@ class Connection:
                 self._services.statistics.bytes_out += self._sock.send(self._take_held())
         self._stop_writing()
         self._sock.close()
-        if self._context is not None and self._context.send_started_at:
-            self._release_request(self._context)
+        self._release_on_close()
         self._context = self._output = self._held = None
         if self._timer_task is not None:
             self._timer_task.cancel()
             self._timer_task = None
-        if self._frame is not None:
-            self._release(self._frame_size)
         self._frame = self._pending = None
         self._on_closed(self)
 
@@ -260,6 +292,28 @@ class Connection:
         """See `NetworkServer.leave_to_parent`."""
         if not self.closed:
             os.close(self._sock.detach())
+
+    def _release_on_close(self) -> None:
+        """Give back the memory that is counted, but that of a request which is being handled."""
+        services = self._services
+        context = self._context
+        if self._waits_for_memory:
+            services.memory.forget(self)
+        if self._read_ahead:
+            self._count_read_ahead(0)
+        if self._unread >= 0:
+            self._count_unread(-1)
+        if self._output is not None and self._output.lazy_parts:
+            self._output.release()
+        if self._granted is not None:
+            self._granted.release()
+            self._granted = None
+        if self._frame is not None:
+            self._release(self._frame_size)
+        elif context is None:
+            pass  # what was being decoded is released by who decodes it
+        elif context.send_started_at or services.channel.forget(context):
+            self._release_request(context)
 
     def close_after_response(self, response: bytes, linger_ms: int) -> None:
         """Send a response to a client that does not speak Kafka, then close the connection.
@@ -336,12 +390,17 @@ class Connection:
         """Read once. `queue` gets the request, if it is complete."""
         frame = self._frame
         services = self._services
+        memory = services.memory
+        small = memory.small
+        buffer = services.receive_buffer
+        if small.used >= small.limit or memory.large.waiting:
+            buffer = services.short_buffer
         try:
             if frame is not None:
                 if not self._receive_frame(frame):
                     self._check_for_reset()
                 return
-            received = self._sock.recv_into(services.receive_buffer)
+            received = self._sock.recv_into(buffer)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
@@ -353,19 +412,26 @@ class Connection:
         self._in_a_row = 0
         self._read_at = monotonic()
         services.statistics.bytes_in += received
-        buffer = services.receive_buffer
         if self._pending is None:
             size = received - 4
             if 0 < size <= self.max_frame_bytes and _SIZE.unpack_from(buffer)[0] == size:
                 # Exactly one frame: the usual case.
-                services.channel.in_progress_bytes += size
+                small.used += size
                 self._accept(buffer[4:received], queue)
                 return
             self._pending = buffer[:received]
         else:
             self._pending += memoryview(buffer)[:received]
-        if not self._take_pending(queue):
+        is_whole = self._take_pending(queue)
+        if self._pending is not None and len(self._pending) > SHORT_BYTES:
+            self._count_read_ahead(len(self._pending))
+        if not is_whole:
             self._check_for_reset()
+
+    def _count_read_ahead(self, size: int) -> None:
+        small = self._services.memory.small
+        small.used += size - self._read_ahead
+        self._read_ahead = size
 
     def _check_for_reset(self) -> None:
         """Notice a reset behind the bytes that were just read.
@@ -397,6 +463,9 @@ class Connection:
         of the loop connections that have not waited may be read before."""
         if self._pending is not None:
             self._next_request()
+            if self._pending is not None and not (self._muted or self.closed or self._ending):
+                # It has the first bytes of a request, of which more may have come meanwhile.
+                self._receive(self._services.channel.put)
         elif not (self.closed or self._ending):
             self._muted = False
             self._receive(self._services.channel.put)
@@ -445,51 +514,78 @@ class Connection:
             self._wait()
             channel.wait_for_place(self)
             return False
-        if end > len(pending) and size > READ_BYTES and not channel.has_bytes:
-            self._wait()
-            channel.wait_for_bytes(self)
+        services = self._services
+        if end <= len(pending):
+            services.memory.small.used += size
+        elif self._granted is not None:
+            self.lease, self._granted = self._granted, None
+        elif not self._admit(pending, start, size):
             return False
-        if size > LARGE_BYTES and not self._admit_large(pending, start, size):
-            return False
-        channel.in_progress_bytes += size
-        frame = self._services.frame_buffers.begin(pending, start, size)
+        frame = services.frame_buffers.begin(pending, start, size)
         if end < len(pending):
             self._position = end
         else:
             self._pending = None
             self._position = 0
+            if self._read_ahead:
+                self._count_read_ahead(0)
         if available >= 4 + size:
             self._accept(frame, queue)
             return True
         self._frame = frame
         self._filled = available - 4
-        self._filled_before = -1
+        self._is_resumed = False
         self._frame_size = size
+        assert self.lease is not None
+        services.memory.received[self] = self.lease
         return False
 
-    def _admit_large(self, pending: bytearray, start: int, size: int) -> bool:
-        """Decide on a frame that is longer than one read. False: the rest of this call is void."""
+    def _admit(self, pending: bytearray, start: int, size: int) -> bool:
+        """Decide on a frame of which more is to come. False: the rest of this call is void."""
         if len(pending) < start + 2:
             return False  # called again when its API key has come
-        frames = self._services.large_frames
-        if self.token_handler is None:
-            api_key = _API_KEY.unpack_from(pending, start)[0]
-            if not frames.may_receive(self, api_key, size):
-                refuse_large(self, size, self._services)
+        services = self._services
+        memory = services.memory
+        api_key = _API_KEY.unpack_from(pending, start)[0]
+        of_broker = self.listener.of_brokers
+        if size > LARGE_BYTES:
+            if self.token_handler is None and not services.large_frames.may_receive(
+                self, api_key, size
+            ):
+                refuse_large(self, size, services)
                 return False
-        if not frames.has_room(self.client_host, size):
+            if size > memory.max_frame_bytes and not of_broker:
+                refuse_for_memory(self, size, services)
+                return False
+        self.lease = memory.admit(
+            self, api_key, size, of_broker=of_broker, resume=self._memory_available
+        )
+        if self.lease is None:
+            self._waits_for_memory = True
             self._wait()
-            frames.wait(self)
             return False
-        frames.reserve(self.client_host, size)
         return True
+
+    def _memory_available(self, lease: Lease) -> None:
+        """The frame for which this connection waits may be received."""
+        self._granted = lease
+        self._waits_for_memory = False
+        self.room_available()
+        self._is_resumed = self._frame is not None
 
     def _release(self, size: int) -> None:
         """A frame is gone."""
-        services = self._services
-        services.channel.release(size)
-        if size > LARGE_BYTES:
-            services.large_frames.release(self.client_host, size)
+        memory = self._services.memory
+        lease = self.lease
+        if lease is not None:
+            self.lease = None
+            memory.received.pop(self, None)
+            lease.release()
+            return
+        small = memory.small
+        small.used -= size
+        if small.waiting:
+            small.offer()
 
     def _receive_frame(self, frame: Frame) -> bool:
         """Receive more of a frame that is longer than one read, straight into its buffer. Returns
@@ -497,10 +593,13 @@ class Connection:
         filled = self._filled
         size = self._frame_size
         if filled == len(frame) and isinstance(frame, bytearray):
-            is_quiet = self._services.channel.in_progress_bytes < FEW_BYTES
+            is_quiet = self._services.memory.large.used < FEW_BYTES
             growth = MAX_GROWTH_BYTES if is_quiet else max(3 * filled, READ_BYTES)
             frame += _ZEROS[: min(growth, size - filled, MAX_GROWTH_BYTES)]
-        with memoryview(frame) as whole, whole[filled:] as rest:
+        # In pieces: each announces a wider window to a client whose connection was not read. If
+        # only one packet said so, and was lost, the client would be silent until its next probe.
+        end = filled + WINDOW_BYTES if self._is_resumed else size
+        with memoryview(frame) as whole, whole[filled:end] as rest:
             received = self._sock.recv_into(rest)
         if received == 0:
             self.close("the client closed it in the middle of a request")
@@ -512,6 +611,7 @@ class Connection:
         if filled < size:
             return False
         self._frame = None
+        self._services.memory.received.pop(self, None)
         self._accept(frame, self._services.channel.serve)
         return True
 
@@ -551,6 +651,9 @@ class Connection:
         packet, those of several one right after the other. A send costs more than all else that a
         tiny request takes. Alone, it is sent at once.
         """
+        if context.response_lease is not None:
+            self._send_long_response(context, parts)
+            return
         now = context.send_started_at = monotonic()
         if self.closed:
             self._release_request(context)
@@ -586,6 +689,28 @@ class Connection:
         if self._send_at_once(response):
             self._finished(context)
 
+    def _send_long_response(self, context: "RequestContext", parts: list[Any]) -> None:
+        """`send_response`, and count what the client does not take instead of what the response was
+        taken to need."""
+        lease, context.response_lease = context.response_lease, None
+        assert lease is not None
+        context.route.count_response(sum(map(len, parts)))
+        try:
+            self.send_response(context, parts)
+        finally:
+            lease.release()
+
+    def _count_unread(self, size: int) -> None:
+        self._unread = size
+        self._services.memory.set_unread(self, size, monotonic(), self._context)
+
+    def held_leases(self) -> list[Lease]:
+        """Memory that is not free until the client reads its response."""
+        leases = [self._services.memory.unread_lease(self), self.lease]
+        if self._output is not None:
+            leases += [part.lease for part in self._output.lazy_parts]
+        return [lease for lease in leases if lease is not None and lease.size]
+
     def _send_at_once(self, response: bytes) -> bool:
         """Send with nothing before it; False: the rest is sent later, or the connection broke."""
         try:
@@ -598,7 +723,8 @@ class Connection:
         self._services.statistics.bytes_out += sent
         if sent == len(response):
             return True
-        self._send_parts([memoryview(response)[sent:]])
+        # A copy: a view would keep all of it.
+        self._send_parts([response[sent:]])
         return False
 
     def _send_parts(self, parts: list[Any]) -> None:
@@ -612,7 +738,9 @@ class Connection:
             if self._held is not None:
                 output.add([self._take_held()])
         output.add(parts)
-        if not self._writing and not self._warming:
+        if self._writing:
+            self._count_unread(output.memory_bytes)
+        elif not self._warming:
             self._write()
 
     def _write(self) -> None:
@@ -633,6 +761,10 @@ class Connection:
         if state == DONE:
             self._written_at = monotonic()
             self._output = None
+            if self._unread >= 0:
+                self._count_unread(-1)
+            if output.lazy_parts:
+                output.release()
             if self._writing:
                 self._stop_writing()
             context = self._context
@@ -641,10 +773,16 @@ class Connection:
         elif state == COLD:
             self._stop_writing()
             self._warming = True
+            if self._unread >= 0:
+                self._count_unread(-1)  # it does not wait for its client
             spawn(self._warm(output), name="cold-read")
-        elif not self._writing:
-            self._writing = True
-            self._services.loop.add_writer(self._fd, self._on_writable)
+        else:
+            if not self._writing:
+                self._writing = True
+                self._services.loop.add_writer(self._fd, self._on_writable)
+            size = output.memory_bytes
+            if size > SHORT_BYTES or self._unread >= 0 or output.lazy_parts:
+                self._count_unread(size)
 
     def _on_writable(self) -> None:
         self._written_at = monotonic()
@@ -656,7 +794,12 @@ class Connection:
             self._services.loop.remove_writer(self._fd)
 
     async def _warm(self, output: Output) -> None:
-        """Read the next file part into the page cache in a worker thread, then go on."""
+        """Read the next file part into the page cache in a worker thread, or make the next bytes of
+        a lazy part, then go on."""
+        lazy = output.lazy_part
+        if lazy is not None:
+            await self._make(output, lazy)
+            return
         part, position, length = output.cold_part()
         try:
             # `part` keeps the file open, whatever becomes of the connection meanwhile.
@@ -669,6 +812,20 @@ class Connection:
             self._warming = False
         if not self.closed:
             output.warmed()
+            self._write()
+
+    async def _make(self, output: Output, part: LazyPart) -> None:
+        try:
+            content = await part.next_bytes(client_of(self))
+        except BaseException:
+            self.close("a part of a response could not be made")
+            raise
+        finally:
+            self._warming = False
+        if self.closed:
+            part.release()
+        else:
+            output.insert(content)
             self._write()
 
     def _hold(self, response: bytes, now: float) -> None:

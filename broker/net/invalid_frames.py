@@ -97,6 +97,25 @@ def refuse_large(connection: Connection, size: int, services: NetworkServices) -
     connection.close(f"a request of {size} bytes")
 
 
+def refuse_for_memory(connection: Connection, size: int, services: NetworkServices) -> None:
+    """Close a connection whose request is longer than the memory for requests allows, before it is
+    received."""
+    services.statistics.protocol_errors += 1
+    if services.log_limiter.allows(connection.client_host):
+        logger.warning(
+            "%s:%d on listener %s announced a request of %d bytes; with the memory that the broker "
+            "may use, %d are allowed (see docs/limits.md; more memory for the broker or a higher "
+            "queued.max.request.bytes allows more): closing the connection",
+            connection.client_host,
+            connection.client_port,
+            connection.listener_name,
+            size,
+            services.memory.max_frame_bytes,
+            extra={"peer": connection.client_host, "listener": connection.listener_name},
+        )
+    connection.close(f"a request of {size} bytes")
+
+
 HTTP_METHODS = (b"GET ", b"POST", b"HEAD", b"PUT ", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC")
 
 # The smallest size that the first bytes of those protocols make when read as a frame's length (the

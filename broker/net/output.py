@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.broker.metrics.statistics import NetworkStatistics
 
 if TYPE_CHECKING:
+    from ottla.broker.requests.memory_budget import Client, Lease
     from ottla.storage.files.open_files import FileSlice
 
 # How much one connection sends in one turn of the loop, so that others get theirs. At 2 GB/s this
@@ -54,7 +55,7 @@ TOGETHER_BYTES = 65536
 # Results of `flush`.
 DONE = 0
 BLOCKED = 1  # call again when the socket is writable, or in the next turn
-COLD = 2  # have `warm` run in a thread, then call again
+COLD = 2  # have `warm` run in a thread, or a lazy part made, then call again
 
 BYTES_LIKE = (bytes, bytearray, memoryview)
 
@@ -128,6 +129,8 @@ def join_if_small(parts: list[Any]) -> bytes | None:
         return None
     found = []
     for part in parts:
+        if isinstance(part, LazyPart):
+            return None
         data = part if isinstance(part, BYTES_LIKE) else read_if_cached(part)
         if data is None:
             return None
@@ -160,12 +163,38 @@ class TurnLimit:
         return SHARED_TURN_BYTES if self._shared_turns else MAX_TURN_BYTES
 
 
+class LazyPart:
+    """A part of a response that becomes bytes when the socket takes them; its length is known."""
+
+    __slots__ = ("lease", "length")
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+        #: The memory of the bytes that were made last.
+        self.lease: Lease | None = None
+
+    def __len__(self) -> int:
+        return self.length
+
+    async def next_bytes(self, client: Client) -> bytes:
+        """The next bytes of it, one at least and what is left at most. `client` uses the memory.
+        The last ones have been sent."""
+        raise NotImplementedError
+
+    def release(self) -> None:
+        """The bytes that were made last are sent, or are not needed any more."""
+        lease, self.lease = self.lease, None
+        if lease is not None:
+            lease.release()
+
+
 class Output:
     """The parts of one or more responses. `add`, then `flush` until it says DONE."""
 
     __slots__ = (
         "_first",
         "_is_full",
+        "_memory",
         "_parts",
         "_sent_of_first",
         "_size",
@@ -174,6 +203,7 @@ class Output:
         "_turn_limit",
         "_unsent",
         "_warm_until",
+        "lazy_parts",
     )
 
     def __init__(
@@ -187,11 +217,14 @@ class Output:
         self._turn_limit = TurnLimit() if turn_limit is None else turn_limit
         self._size = 0  # of all parts, also those that are sent
         self._unsent = 0
+        self._memory = 0  # of all parts that are in memory
         self._parts: list[Any] = []
         self._first = 0  # the first part not sent yet
         self._sent_of_first = 0  # how much of that part is sent
         self._warm_until = 0  # up to where that part is known to be cached
         self._is_full = False  # the socket took less than it was given
+        #: Those that are not sent; they count the memory of their bytes themselves.
+        self.lazy_parts: list[LazyPart] = []
 
     def add(self, parts: list[Any]) -> None:
         """Append the parts of a response: bytes-like objects and file parts."""
@@ -201,11 +234,21 @@ class Output:
             self._unsent += size
             if isinstance(part, BYTES_LIKE):
                 if part:
+                    self._memory += size
                     self._parts.append(part)
+            elif part.length and isinstance(part, LazyPart):
+                self.lazy_parts.append(part)
+                self._parts.append(part)
             elif part.length > SMALL_BYTES:
                 self._parts.append(part)
             elif part.length:
                 self._parts.append(read_if_cached(part) or part)
+
+    @property
+    def memory_bytes(self) -> int:
+        """The parts in memory that are not sent, or in part; without those of lazy parts."""
+        leases = (part.lease for part in self.lazy_parts)
+        return max(self._memory - sum(lease.size for lease in leases if lease is not None), 0)
 
     def flush(self) -> int:
         """Send what the socket takes, up to a turn's share. Returns DONE, BLOCKED or COLD.
@@ -230,7 +273,9 @@ class Output:
                     pass
                 elif is_buffer:
                     sent = self._send_buffers(left)
-                elif self._sent_of_first >= self._warm_until and not self._is_warm(part):
+                elif isinstance(part, LazyPart) or (
+                    self._sent_of_first >= self._warm_until and not self._is_warm(part)
+                ):
                     return COLD
                 else:
                     sent = self._send_file(part, left)
@@ -245,6 +290,33 @@ class Output:
                 self._is_full = False
                 return BLOCKED
         return DONE
+
+    @property
+    def lazy_part(self) -> LazyPart | None:
+        """After COLD: the part whose `next_bytes` are to be `insert`ed; None for one to `warm`."""
+        part = self._parts[self._first]
+        if not isinstance(part, LazyPart):
+            return None
+        while (before := self.lazy_parts[0]) is not part:
+            before.release()
+            del self.lazy_parts[0]
+        return part
+
+    def insert(self, content: bytes) -> None:
+        """The next bytes of the lazy part."""
+        part = self._parts[self._first]
+        part.length -= len(content)
+        self._memory += len(content)
+        if part.length:
+            self._parts.insert(self._first, content)
+        else:
+            self._parts[self._first] = content
+
+    def release(self) -> None:
+        """Nothing more is sent."""
+        for part in self.lazy_parts:
+            part.release()
+        self.lazy_parts.clear()
 
     def cold_part(self) -> tuple[FileSlice, int, int]:
         """After COLD: the file part, and the position and length in its file to `warm`."""
@@ -279,8 +351,10 @@ class Output:
                 buffer[size:end] = part[offset:] if offset else part
             else:
                 end = size + part.length - offset
-                if size + part.length > limit or not _read_cached(
-                    part.fd, buffer[size:end], part.position + offset
+                if (
+                    size + part.length > limit
+                    or isinstance(part, LazyPart)
+                    or not _read_cached(part.fd, buffer[size:end], part.position + offset)
                 ):
                     break
                 has_files = True
@@ -327,12 +401,14 @@ class Output:
         self._unsent -= sent
         if not self._unsent:
             parts.clear()
-            self._first = self._sent_of_first = 0
+            self._first = self._sent_of_first = self._memory = 0
             return
         sent += self._sent_of_first
         first, end = self._first, len(parts)
         while first < end and sent >= (length := len(parts[first])):
             sent -= length
+            if isinstance(parts[first], BYTES_LIKE):
+                self._memory -= length
             parts[first] = None  # a file part keeps its segment open
             first += 1
             self._warm_until = 0

@@ -116,6 +116,7 @@ class NetworkServer:
             request_max_bytes=self._request_max_bytes,
             first_frame_max_bytes=first_frame_max_bytes,
             tls_context=tls_context,
+            of_brokers=limits is not None and limits.protected,
             principal_of_certificate=principal_of_certificate,
         )
         listener = self._listeners[name] = self._listener(sock, facts, limits or ListenerLimits())
@@ -300,15 +301,13 @@ class NetworkServer:
         self._relief = self._timer.schedule(interval_ms, self._relieve)
 
     def _relieve(self) -> None:
-        """When requests take all of queued.max.request.bytes, close the clients that hold some
-        of it and hardly send.
+        """Close the clients that hold memory others wait for and neither send nor read.
 
         A frame's memory is reserved when its size is known, as in Kafka. There, a few clients that
         announce big requests and send nothing shut out all others until they are found idle.
         """
         try:
-            if self._channel.lacks_bytes or self._large_frames.has_waiters:
-                self._close_stalled()
+            self._close_stalled()
             self._close_unauthenticated()
             if self._services is not None and self._services.descriptors.is_used():
                 self._restore_reserve()
@@ -344,15 +343,19 @@ class NetworkServer:
             connection.close("the broker is short of descriptors")
 
     def _close_stalled(self) -> None:
-        for connection in self.connections:
-            if connection.is_stalled(LEAST_PROGRESS_BYTES):
+        memory = self._channel.memory
+        for connection, pool in memory.stalled(monotonic()):
+            memory.stalled_total += 1
+            assert self._services is not None
+            if self._services.log_limiter.allows(connection.client_host):
                 logger.warning(
-                    "%r sends a big request too slowly while memory for requests "
-                    "(queued.max.request.bytes, ottla.address.request.max.bytes) is short: "
-                    "closing the connection",
+                    "%r makes no progress while others wait for the memory that it holds (%s, see "
+                    "docs/limits.md): closing the connection",
                     connection,
+                    pool.name,
+                    extra={"peer": connection.client_host, "listener": connection.listener_name},
                 )
-                connection.close("it holds memory that other clients wait for")
+            connection.close("it holds memory that other clients wait for")
 
 
 # A client that connects authenticates and sends a request within less.
@@ -362,10 +365,8 @@ GRACE_SECONDS = 1.0
 # again when they need to.
 IDLE_SECONDS = 2.0
 
-# How often to look for clients that hold memory others wait for, and what they need to have
-# sent meanwhile: a modem does.
+# How often to look for clients that hold memory others wait for.
 RELIEF_INTERVAL_MS = 1000
-LEAST_PROGRESS_BYTES = 4096
 
 # Long enough for the response to the request that removed a listener.
 REMOVAL_MS = 500

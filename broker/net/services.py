@@ -8,6 +8,7 @@ from ottla.broker.metrics.statistics import NetworkStatistics
 from ottla.broker.net.descriptors import DescriptorReserve
 from ottla.broker.net.large_frames import FrameBuffers, LargeFrames
 from ottla.broker.net.output import TurnLimit
+from ottla.broker.requests.memory_budget import SHORT_BYTES
 from ottla.broker.requests.request_channel import Principal, RequestChannel
 from ottla.broker.requests.request_decoder import RequestDecoder
 from ottla.broker.runtime.log_limiter import LogLimiter
@@ -28,6 +29,7 @@ class ListenerFacts:
         "first_frame_max_bytes",
         "name",
         "new_session",
+        "of_brokers",
         "principal_of_certificate",
         "request_max_bytes",
         "requires_authentication",
@@ -44,6 +46,7 @@ class ListenerFacts:
         request_max_bytes: int = 104857600,
         first_frame_max_bytes: int = 524288,
         tls_context: "ssl.SSLContext | None" = None,
+        of_brokers: bool = False,
         principal_of_certificate: Callable[[bytes], Principal] | None = None,
     ) -> None:
         self.name = name
@@ -53,6 +56,8 @@ class ListenerFacts:
         self.requires_authentication = security_protocol.startswith("SASL_")
         self.request_max_bytes = request_max_bytes
         self.tls_context = tls_context
+        # Only other brokers connect to it.
+        self.of_brokers = of_brokers
         # Who a client is by its certificate (SSL listeners); called after the handshake.
         self.principal_of_certificate = principal_of_certificate
         # Before authentication (Kafka's sasl.server.max.receive.size).
@@ -70,8 +75,10 @@ class NetworkServices:
         "large_frames",
         "log_limiter",
         "loop",
+        "memory",
         "receive_buffer",
         "security_log",
+        "short_buffer",
         "statistics",
         "timer",
         "tls_buffer",
@@ -92,6 +99,7 @@ class NetworkServices:
     ) -> None:
         self.loop = loop
         self.channel = channel
+        self.memory = channel.memory
         self.timer = timer
         self.worker_pool = worker_pool
         self.statistics = statistics
@@ -104,4 +112,5 @@ class NetworkServices:
         self.frame_buffers = FrameBuffers()
         # One for all connections: it is copied out of before the next one reads.
         self.receive_buffer = bytearray(receive_buffer_bytes)
+        self.short_buffer = bytearray(SHORT_BYTES)  # while memory is short
         self.tls_buffer: memoryview | None = None  # the first connection with TLS creates it

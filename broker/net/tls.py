@@ -21,6 +21,7 @@ from ottla.broker.net.invalid_frames import (
     report_protocol,
 )
 from ottla.broker.net.output import FileTruncated, Output
+from ottla.broker.requests.memory_budget import SHORT_BYTES
 from ottla.broker.security.audit.security_log import Login
 
 if TYPE_CHECKING:
@@ -53,6 +54,11 @@ class TlsOutput(Output):
     """Sends through `TlsSocket`, one piece after the other."""
 
     __slots__ = ()
+
+    @property
+    def memory_bytes(self) -> int:
+        # What is encrypted and not sent, even of a file.
+        return super().memory_bytes + SEND_BYTES
 
     def _send_together(self, limit: int) -> int:
         return 0  # see `_piece`; TlsSocket takes a copy of each piece anyway
@@ -297,11 +303,13 @@ class TlsSocket:
         the connection, with or without a close_notify alert, which most clients do not send."""
         size = len(buffer)
         view = memoryview(buffer)
+        # A short buffer: memory is short, and what is not decrypted stays in memory.
+        least = RECEIVE_BYTES if size > SHORT_BYTES else SHORT_BYTES
         filled = self._decrypt(view)
         received = 0
         while self._drained and not self._ended and filled < size:
             try:
-                count = self._receive()
+                count = self._receive(least)
                 received += count
                 filled += self._decrypt(view[filled:])
             except OSError as error:
@@ -312,7 +320,7 @@ class TlsSocket:
                 break
             if filled:
                 # A short read was all; after one without data only the next reports a reset.
-                if count < RECEIVE_BYTES or received >= MAX_BYTES_AT_ONCE:
+                if count < least or received >= MAX_BYTES_AT_ONCE:
                     break
             elif received >= MAX_BYTES_AT_ONCE:
                 raise OSError(f"no data in {received} bytes of TLS records")
@@ -356,8 +364,8 @@ class TlsSocket:
         assert failure is not None
         return failure
 
-    def _receive(self) -> int:
-        count = self._sock.recv_into(self._buffer, RECEIVE_BYTES)
+    def _receive(self, size: int = RECEIVE_BYTES) -> int:
+        count = self._sock.recv_into(self._buffer, size)
         if count:
             self._incoming.write(self._buffer[:count])
         else:

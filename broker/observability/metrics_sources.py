@@ -107,13 +107,38 @@ def add_requests(registry: MetricsRegistry, channel: RequestChannel) -> None:
     )
     registry.gauge(
         "ottla_request_memory_bytes",
-        "Bytes of requests in progress (bounded by queued.max.request.bytes).",
+        "Bytes of requests in progress.",
         lambda: channel.in_progress_bytes,
     )
     registry.gauge(
         "ottla_request_memory_limit_bytes",
-        "queued.max.request.bytes; 0 without a bound.",
-        lambda: channel.max_bytes or 0,
+        "Limit of the bytes of requests in progress: queued.max.request.bytes, or a share of the "
+        "memory that the process may use.",
+        lambda: channel.memory.request_limit,
+    )
+    pools = channel.memory.pools
+    registry.gauge(
+        "ottla_memory_pool_bytes",
+        "Bytes that requests, responses and records of clients use, or have reserved.",
+        lambda: {(pool.name,): pool.used for pool in pools},
+        "pool",
+    )
+    registry.gauge(
+        "ottla_memory_pool_limit_bytes",
+        "Limit of ottla_memory_pool_bytes.",
+        lambda: {(pool.name,): pool.limit for pool in pools},
+        "pool",
+    )
+    registry.gauge(
+        "ottla_memory_pool_waiting",
+        "Connections and requests that wait until memory of a pool is free.",
+        lambda: {(pool.name,): pool.waiting for pool in pools},
+        "pool",
+    )
+    registry.counter(
+        "ottla_memory_stalled_closed",
+        "Connections closed because they held memory that others waited for and made no progress.",
+        lambda: channel.memory.stalled_total,
     )
     registry.counter(
         "ottla_request_handler_busy_seconds",

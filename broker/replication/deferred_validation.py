@@ -16,15 +16,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ottla.broker.requests.memory_budget import Pool
 from ottla.broker.runtime.countdown import countdown
 from ottla.broker.runtime.tasks import WorkerPool, WorkerPoolClosed, spawn
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.produce import PartitionProduceResponse
+from ottla.protocol.records.errors import DecompressedTooLargeError
 from ottla.storage.producer.producer_entry import AppendOrigin
+from ottla.storage.records.batch_content import MAX_DECOMPRESSED_BYTES
 from ottla.storage.records.validation import ValidatedRecords, validate_records
+from ottla.storage.records.validation_budget import MemoryOnly, ValidationBudgetExceeded
 
 if TYPE_CHECKING:
     from ottla.broker.replication.replica_manager import ReplicaManager
+    from ottla.storage.config import LogConfig
     from ottla.storage.producer.verification import Verification
 
 # One partition of a produce request: topic, index, what to append, and the response to fill.
@@ -33,6 +38,9 @@ ProduceEntry = tuple[str, int, bytearray | memoryview, PartitionProduceResponse]
 # Each may need a hundred megabytes for decompressed records, and shares the interpreter with the
 # loop.
 _THREADS = 2
+# Of most batches that are compressed.
+_USUAL_RATIO = 16
+_LEAST_BYTES = 1 << 20
 # How often an append is validated again because the topic's settings changed meanwhile.
 _ATTEMPTS = 10
 
@@ -40,8 +48,10 @@ _ATTEMPTS = 10
 class DeferredValidation:
     """Validates in threads of its own, so that large batches do not delay reads from disk."""
 
-    def __init__(self, now_ms: Callable[[], int]) -> None:
+    def __init__(self, now_ms: Callable[[], int], memory: Pool | None = None) -> None:
+        """`memory`: for records that are decompressed; without a limit if None."""
         self._now_ms = now_ms
+        self._memory = Pool("records") if memory is None else memory
         self.workers = WorkerPool(threads=_THREADS, name="records")
         self.total = 0  # batches that were not validated on the loop
 
@@ -92,9 +102,7 @@ class DeferredValidation:
         for _ in range(_ATTEMPTS):
             config = appender.partition(topic, index).leader_log().config
             try:
-                found = await self.workers.run(
-                    validate_records, records, config, AppendOrigin.CLIENT, self._now_ms()
-                )
+                found = await self._run(topic, records, config)
             except WorkerPoolClosed:
                 raise KafkaError(
                     ErrorCode.NOT_LEADER_OR_FOLLOWER, "The broker is stopping."
@@ -104,3 +112,31 @@ class DeferredValidation:
         raise KafkaError(
             ErrorCode.NOT_LEADER_OR_FOLLOWER, f"The settings of topic {topic} keep changing."
         )
+
+    async def _run(
+        self, topic: str, records: bytearray | memoryview, config: LogConfig
+    ) -> ValidatedRecords:
+        """Validate in a worker thread, with a lease of what is probably decompressed, or of all the
+        memory that there is for it."""
+        most = min(self._memory.limit, MAX_DECOMPRESSED_BYTES)
+        size = min(max(len(records) * _USUAL_RATIO, _LEAST_BYTES), most)
+        while True:
+            lease = await self._memory.leased(topic, size)
+            try:
+                return await self.workers.run(
+                    validate_records,
+                    records,
+                    config,
+                    AppendOrigin.CLIENT,
+                    self._now_ms(),
+                    MemoryOnly(size),
+                )
+            except ValidationBudgetExceeded:
+                if size >= most:
+                    raise DecompressedTooLargeError(
+                        f"a batch for topic {topic} decompresses to more than {most} bytes, which "
+                        "is the limit"
+                    ) from None
+                size = most
+            finally:
+                lease.release()

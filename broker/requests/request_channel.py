@@ -1,11 +1,10 @@
 """Between the network and the handlers: a bounded queue of decoded requests.
 
 Connections put requests in, handler tasks take them out. Everything is bounded: a connection has
-one request in flight; at most `max_requests` wait; and while the frames of all requests in progress
-take `max_bytes`, no big request is received. Small ones, which fit into one read of their
-connection, are bounded by the number of connections: a few clients with big requests must not shut
-out all others. A connection that finds no room stops reading its socket, so the back pressure
-reaches its client.
+one request in flight, at most `max_requests` wait, and `ottla.broker.requests.memory_budget` bounds
+the memory of requests and responses. A connection that finds no room stops reading its socket, so
+the back pressure reaches its client. A request whose response may be long is parked until there is
+memory for it.
 
 Handler tasks handle one request after the other for a bounded turn. A handler that responds at once
 runs inline; a coroutine gets a task of its own. A request waits in one of four queues:
@@ -28,6 +27,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import partial
 from time import monotonic
 from types import CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any
@@ -40,6 +40,7 @@ from ottla.broker.requests.fair_queue import (
     FairQueue,
 )
 from ottla.broker.requests.held_responses import HeldResponses
+from ottla.broker.requests.memory_budget import LONG_RESPONSES, Lease, MemoryBudget, client_of
 from ottla.broker.requests.request_context import (
     ANONYMOUS,
     DEFERRED,
@@ -125,18 +126,22 @@ class RequestChannel:
         error_response: ErrorResponse,
         *,
         max_requests: int = 500,
-        max_bytes: int | None = None,
+        memory: MemoryBudget | None = None,
         handler_tasks: int = 8,
         throttle: Callable[[RequestContext], int] | None = None,
         early_checks: Mapping[int, EarlyCheck] | None = None,
         held: HeldResponses | None = None,
     ) -> None:
-        """`max_requests`: Kafka's queued.max.requests. `max_bytes`: queued.max.request.bytes,
-        None for no bound. `handler_tasks`: num.io.threads. `throttle` counts each response against
+        """`max_requests`: Kafka's queued.max.requests. `memory`: without limits if None.
+        `handler_tasks`: num.io.threads. `throttle` counts each response against
         the request quota, but for exempt APIs, and returns the throttle time in ms. `early_checks`:
         see `BulkRequests`. `held` is shared with those who send many responses outside of a turn.
         """
+        self.memory = MemoryBudget() if memory is None else memory
         self.routes = {entry.api_key: Route(entry, throttle) for entry in handler_table}
+        for api_key in LONG_RESPONSES & self.routes.keys():
+            route = self.routes[api_key]
+            route.handler = partial(self._handle_with_memory, route.handler)
         self._queue: deque[RequestContext] = deque()
         self._crowd: FairQueue[RequestContext] = FairQueue()
         self._expensive_queue: FairQueue[RequestContext] = FairQueue()
@@ -156,7 +161,6 @@ class RequestChannel:
             error_response, early_checks, lambda: bool(self._queue or self._crowd.length)
         )
         self.stalls = StallStatistics()
-        self.in_progress_bytes = 0  # frames received or being received, until the response is sent
         self.busy_seconds = 0.0  # spent in handlers and in sending their immediate responses
         #: Responses of this turn that are sent at its end.
         self.held = HeldResponses() if held is None else held
@@ -165,10 +169,8 @@ class RequestChannel:
         self._loop: asyncio.AbstractEventLoop | None = None  # set by `start`
         self._error_response = error_response
         self._max_requests = max_requests
-        self.max_bytes = max_bytes
         self._handler_tasks = min(handler_tasks, MAX_HANDLER_TASKS)
         self._waiting_for_place: FairQueue[Connection] = FairQueue()
-        self._waiting_for_bytes: deque[Connection] = deque()
         self._idle: list[asyncio.Future[None]] = []
         self._busy_tasks = 0
         self._tasks: list[asyncio.Task[None]] = []
@@ -176,6 +178,7 @@ class RequestChannel:
     def start(self) -> None:
         """Start the handler tasks."""
         self._loop = asyncio.get_running_loop()
+        self.memory.defer(self._loop.call_soon)
         for number in range(self._handler_tasks):
             self._tasks.append(spawn(self._handle_requests(), name=f"request-handler-{number}"))
 
@@ -191,18 +194,37 @@ class RequestChannel:
         self._long_queue.clear()
         self.queued, self.free_places = 0, self._max_requests
         self._waiting_for_place.clear()
-        self._waiting_for_bytes.clear()
+        self.memory.clear()
+        self.memory.defer(None)
 
     @property
-    def has_bytes(self) -> bool:
-        """There is memory for one more big request. As in Kafka it may go over the bound by one
-        request: a request larger than the bound must get through too."""
-        return self.max_bytes is None or self.in_progress_bytes < self.max_bytes
+    def in_progress_bytes(self) -> int:
+        """Frames received or being received, until the response is sent."""
+        return self.memory.request_bytes
 
-    @property
-    def lacks_bytes(self) -> bool:
-        """Clients wait because the requests in progress take all the memory they may."""
-        return bool(self._waiting_for_bytes) and not self.has_bytes
+    def _handle_with_memory(
+        self, handler: Handler, context: RequestContext, request: Any
+    ) -> HandlerResult:
+        """Handle a request whose response may be long, or park it until there is memory for the
+        response."""
+        if context.response_lease is None and context.is_encoded:
+            lease = self.memory.begin_response(context, partial(self._memory_available, context))
+            if lease is None:
+                return DEFERRED
+            context.response_lease = lease
+        return handler(context, request)
+
+    def _memory_available(self, context: RequestContext, lease: Lease) -> None:
+        """A parked request can be handled."""
+        context.response_lease = lease
+        context.local_done_at = 0.0
+        self.put(context)
+
+    def forget(self, context: RequestContext) -> bool:
+        """The connection of a request is closed. Returns whether it was parked: it is not handled
+        any more."""
+        pool = self.memory.response_pool(context)
+        return pool.waiting > 0 and pool.forget(context, client_of(context.connection))
 
     def serve(self, context: RequestContext) -> None:
         """Handle a request that was just read, if no other one waits or was read in this iteration
@@ -288,20 +310,10 @@ class RequestChannel:
             self._busy_tasks += 1
             self._idle.pop().set_result(None)
 
-    def release(self, size: int) -> None:
-        """The frame is gone."""
-        self.in_progress_bytes -= size
-        while self._waiting_for_bytes and self.has_bytes:
-            self._waiting_for_bytes.popleft().room_available()
-
     def wait_for_place(self, waiter: Connection) -> None:
         """Call `waiter.room_available()` once, when the queue has a place: one connection of each
         client in turn, those of one client in order."""
         self._waiting_for_place.append(waiter, waiter)
-
-    def wait_for_bytes(self, waiter: Connection) -> None:
-        """Call `waiter.room_available()` once, when there is memory for a big request."""
-        self._waiting_for_bytes.append(waiter)
 
     async def _handle_requests(self) -> None:
         loop = asyncio.get_running_loop()

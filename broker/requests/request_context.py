@@ -22,6 +22,7 @@ from ottla.protocol.steps import Steps, run, run_at_once, run_in_turns
 
 if TYPE_CHECKING:
     from ottla.broker.net.services import ListenerFacts
+    from ottla.broker.requests.memory_budget import Lease
     from ottla.broker.security.sasl.session import SaslSession
     from ottla.protocol.headers import RequestHeader
 
@@ -120,6 +121,7 @@ class Route:
         "handler",
         "max_version",
         "min_version",
+        "response_bytes",
         "small_frame_bytes",
         "statistics",
         "task_name",
@@ -141,8 +143,14 @@ class Route:
         self.throttle = None if entry.exempt_from_request_quota else throttle
         #: Of exempt APIs: for a client that may not send them.
         self.throttle_if_refused = throttle if entry.exempt_from_request_quota else None
+        #: Of the longest responses of late, where they are counted (see `memory_budget`).
+        self.response_bytes = 0
         #: The elements of longer frames are counted; see `ottla.broker.requests.bulk_requests`.
         self.small_frame_bytes = entry.limits.small_frame_bytes
+
+    def count_response(self, size: int) -> None:
+        """A response had this length."""
+        self.response_bytes = max(size, self.response_bytes * 63 // 64)
 
 
 class RequestConnection(Protocol):
@@ -205,6 +213,7 @@ class RequestContext:
         "received_at",
         "request",
         "responded_at",
+        "response_lease",
         "route",
         "send_started_at",
         "throttle_time_ms",
@@ -231,6 +240,8 @@ class RequestContext:
         self.send_started_at = 0.0
         # Set before the response: the connection is muted for so long after the response is sent.
         self.throttle_time_ms = 0
+        # The memory for a response that may be long, until it is handed to the connection.
+        self.response_lease: Lease | None = None
         # Changes the response before it is sent; set by access control.
         self.amend: Amend | None = None
         self._is_counted = False

@@ -58,6 +58,7 @@ from ottla.broker.replication.stray_logs import StrayCheck
 from ottla.broker.replication.throttles import ReplicationThrottles
 from ottla.broker.requests.error_responses import error_response
 from ottla.broker.requests.held_responses import HeldResponses
+from ottla.broker.requests.memory_budget import MemoryBudget
 from ottla.broker.requests.request_channel import RequestChannel
 from ottla.broker.runtime.clock import Clock, SystemClock
 from ottla.broker.runtime.tasks import WorkerPool, spawn
@@ -72,6 +73,7 @@ from ottla.broker.server.config_changes import ConfigChanges
 from ottla.broker.server.coordinators import Coordinators
 from ottla.broker.server.created_topics import CreatedTopics
 from ottla.broker.server.handlers import build_handlers
+from ottla.broker.server.memory_watch import MemoryWatch
 from ottla.broker.server.open_listeners import OpenListeners
 from ottla.broker.server.quota_limits import QuotaLimits, build_quotas, cluster_watcher
 from ottla.broker.server.scheduler import BrokerScheduler
@@ -140,6 +142,15 @@ class Broker:
         self.timer = Timer()
         self.workers = WorkerPool(threads=config.ottla_worker_threads)
         self.flush_workers = WorkerPool(threads=SYNCS_MAX, name="flush")
+        self.memory = MemoryBudget()
+        self.memory_watch = MemoryWatch(
+            self.memory,
+            self.timer,
+            self.workers,
+            request_bytes=config.queued_max_request_bytes,
+            client_bytes=config.ottla_address_request_max_bytes,
+            memory_bytes=config.ottla_memory_max_bytes,
+        )
         self.runtime = LoopRuntime(spawn)
         self.held = HeldResponses()
         self.broker_epoch = BrokerEpoch()
@@ -204,7 +215,7 @@ class Broker:
 
     def _build_replicas(self) -> None:
         config, clock, metadata = self.config, self.clock, self.metadata
-        self.deferred_validation = DeferredValidation(clock.now_ms)
+        self.deferred_validation = DeferredValidation(clock.now_ms, self.memory.records)
         self.throttles = ReplicationThrottles(config, self.broker_id)
         self.isr_manager = IsrManager(
             AlterPartitionManager(self.controller_channel.alter_partition),
@@ -439,7 +450,6 @@ class Broker:
             self.metadata,
             self.coordinators.groups.history,
         )
-        max_bytes = config.queued_max_request_bytes
         self.request_channel = RequestChannel(
             self.guarded(
                 build_table(
@@ -448,7 +458,7 @@ class Broker:
             ),
             error_response,
             max_requests=config.queued_max_requests,
-            max_bytes=max_bytes if max_bytes > 0 else None,
+            memory=self.memory,
             handler_tasks=config.num_io_threads,
             throttle=self.quotas.clients.throttle_request,
             early_checks=self.access_control.checks_on_cluster,
@@ -474,7 +484,6 @@ class Broker:
             security_log=self.security_log,
             large_frames=LargeFrames(
                 config.ottla_request_max_bytes,
-                config.ottla_address_request_max_bytes,
                 self.access_control.may_send,
             ),
         )

@@ -185,6 +185,14 @@ class BrokerServer:
         await _decide_topics(parts)
         state.phase = Phase.JOINING
         await _join_cluster(parts)
+        await self._serve_clients(parts)
+        serve_parts(self._http, parts, state, events)
+        self._started = True
+        state.phase = Phase.RUNNING
+
+    async def _serve_clients(self, parts: Broker) -> None:
+        """Opens the network, and returns when the broker knows its cluster."""
+        parts.memory_watch.start()
         parts.network_server.start()
         metadata = parts.metadata
         await metadata.wait_until(lambda _: metadata.is_loaded(), _FIRST_METADATA_MS)
@@ -197,9 +205,6 @@ class BrokerServer:
         parts.mover.resume()
         if self._watches_stalls:
             parts.stalls.start()
-        serve_parts(self._http, parts, state, events)
-        self._started = True
-        state.phase = Phase.RUNNING
 
     def _load_logs(self) -> None:
         """In a worker thread, since recovery may take long; no request uses the logs yet."""
@@ -273,6 +278,7 @@ class BrokerServer:
             if parts.tracing is not None:
                 await parts.tracing.stop()
             parts.security_log.flush()
+            parts.memory_watch.stop()
             parts.timer.close()
             await parts.workers.close()
             await parts.flush_workers.close()

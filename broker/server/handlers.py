@@ -109,6 +109,7 @@ def build_handlers(broker: Broker) -> list[object]:
                 dynamic_config.log_config,
                 lambda topic, partition: broker.logs.get(topic, partition) is not None,
                 manager.context.topics,
+                broker.memory.records,
             ),
             config.fetch_max_bytes,
             quotas,

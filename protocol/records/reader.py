@@ -100,7 +100,11 @@ def read_batch(
     """
     if header is None:
         header = read_header(buffer, position)
-    section = read_section(buffer, position, header, max_decompressed_bytes)
+    return as_records(header, read_section(buffer, position, header, max_decompressed_bytes))
+
+
+def as_records(header: BatchHeader, section: Section) -> list[Record]:
+    """The records of a section of a batch."""
     headers = section.headers
     return list(
         map(

@@ -464,9 +464,10 @@ def _convert_old(
     limit = MAX_DECOMPRESSED_BYTES
     if budget is not None:
         # The number of messages, and their size, is known only after decompression.
-        limit = budget.left // RECORD_REBUILT * MESSAGE_BYTES
+        limit = min(limit, budget.left // RECORD_REBUILT * MESSAGE_BYTES)
         if len(records) > limit:
             raise ValidationBudgetExceeded
+        limit = min(limit, budget.decompressed_bytes)
     end = 0
     for position, header in iterate_entries(records):
         end = position + header.size_in_bytes

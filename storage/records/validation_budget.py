@@ -43,3 +43,17 @@ class ValidationBudget:
     def decompressed_bytes(self) -> int:
         """How many bytes the remaining budget allows to decompress."""
         return (self.left << 10) // KIB_DECOMPRESSED
+
+
+class MemoryOnly(ValidationBudget):
+    """Of a worker thread: any work, but no more decompressed bytes than it has memory for."""
+
+    __slots__ = ("_bytes",)
+
+    def __init__(self, decompressed_bytes: int) -> None:
+        super().__init__(1 << 62)
+        self._bytes = decompressed_bytes
+
+    @property
+    def decompressed_bytes(self) -> int:
+        return self._bytes

@@ -68,7 +68,7 @@ class Network:
         self.error_response: Message | None = None
         channel_options = {
             name: options.pop(name)
-            for name in ("max_requests", "max_bytes", "handler_tasks", "early_checks")
+            for name in ("max_requests", "memory", "handler_tasks", "early_checks")
             if name in options
         }
         self.listener_options = {

@@ -19,6 +19,7 @@ from ottla.broker.net.listener import SocketSettings
 from ottla.broker.net.server import NetworkServer
 from ottla.broker.observability.http_endpoint import HttpEndpoint
 from ottla.broker.observability.metrics_sources import add_network, add_process, add_requests
+from ottla.broker.requests.memory_budget import MemoryBudget
 from ottla.broker.requests.request_channel import RequestChannel, RequestContext
 from ottla.broker.runtime.tasks import WorkerPool
 from ottla.broker.runtime.timer import Timer
@@ -73,7 +74,9 @@ async def serve(ports_path: Path, data_path: str) -> None:
         entry(1, "Fetch", data.fetch),
         entry(0, "Produce", data.produce),
     ]
-    channel = RequestChannel(table, lambda context, error: None, max_bytes=MAX_IN_PROGRESS_BYTES)
+    memory = MemoryBudget()
+    memory.limit(MAX_IN_PROGRESS_BYTES, MAX_IN_PROGRESS_BYTES, MAX_IN_PROGRESS_BYTES)
+    channel = RequestChannel(table, lambda context, error: None, memory=memory)
     pool = WorkerPool(threads=2)
     sockets = SocketSettings(backlog=1024)
     server = NetworkServer(channel, Timer(), pool, sockets=sockets)

@@ -25,8 +25,13 @@ class FakeContext:
         self.client_host = "127.0.0.1"
         self.client_port = 50_000
         self.listener_name = "PLAINTEXT"
+        self.client_gone = False
         self.connection = SimpleNamespace(
-            client_software_name="", client_software_version="", raises_epochs=False
+            client_software_name="",
+            client_software_version="",
+            client_host="127.0.0.1",
+            principal=ANONYMOUS,
+            raises_epochs=False,
         )
         self.local_address = ("10.0.0.9", 9092)
         self.principal = ANONYMOUS

@@ -1,24 +1,41 @@
 """Down-conversion of record batches for Fetch below version 4 (`message.downconversion.enable`).
 
-Batches are converted in a worker thread, one partition after the other, each up to the requested
-bytes. So the memory for one request is bounded by its `max_bytes` (and `fetch.max.bytes`), and the
-number of concurrent conversions by the worker pool.
+As in Kafka (KIP-283), records are converted as the socket takes them, about 128 KB at a time: a
+client that does not read its response costs the memory of one piece. The length of a response is
+sent before its records, so it must be known before they are converted: it is that of the stored
+records, or of the first converted batch if that is longer. Converted records that are longer are
+cut off; if they are shorter, the head of a message follows them that is longer than what is left.
+Old consumers skip a message at the end that is cut off, and fetch it again.
+
+A worker thread converts, with a lease of the memory for records.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
+from struct import Struct
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.broker.net.output import LazyPart
+from ottla.broker.requests.memory_budget import client_of
 from ottla.broker.runtime.tasks import WorkerPool, spawn
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.records.errors import RecordsError, UnsupportedCompressionError
+from ottla.protocol.records.batch import LOG_OVERHEAD, read_size
+from ottla.protocol.records.convert import DEFAULT_CHUNK_BYTES, DownConverter
+from ottla.protocol.records.errors import (
+    DecompressedTooLargeError,
+    RecordsError,
+    UnsupportedCompressionError,
+)
+from ottla.storage.records.batch_content import MAX_DECOMPRESSED_BYTES
 
 if TYPE_CHECKING:
     from ottla.broker.metrics.topic_statistics import BrokerTopicStatistics
-    from ottla.broker.replication.fetch_sessions import FetchResult
+    from ottla.broker.replication.fetch_sessions import FetchItem, FetchResult
+    from ottla.broker.requests.memory_budget import Client, Lease, Pool
     from ottla.broker.requests.request_channel import RequestContext
     from ottla.protocol.messages.fetch import FetchResponse, PartitionData
     from ottla.storage.config import LogConfig
@@ -40,9 +57,12 @@ class DownConversion:
         log_config: Callable[[str], LogConfig],
         has_log: Callable[[str, int], bool],
         statistics: BrokerTopicStatistics,
+        memory: Pool,
     ) -> None:
-        """`has_log`: whether this broker has a replica of the partition."""
+        """`has_log`: whether this broker has a replica of the partition. `memory`: for records that
+        are being converted."""
         self._statistics = statistics
+        self._memory = memory
         self._workers = workers
         self._log_config = log_config
         self._has_log = has_log
@@ -80,7 +100,7 @@ class DownConversion:
         response: FetchResponse,
         results: list[FetchResult],
     ) -> None:
-        """Converts the records in a worker thread, then sends the response."""
+        """Begin the conversion of each partition in a worker thread, then send the response."""
         spawn(self._run(context, response, results), name="fetch-down-conversion")
 
     async def _run(
@@ -90,43 +110,159 @@ class DownConversion:
         results: list[FetchResult],
     ) -> None:
         try:
-            await self._convert(context.header.api_version, results)
+            await self._begin(context, results)
         except BaseException:
             context.close("down-conversion of a Fetch response failed")
             raise
+        if context.client_gone:
+            for _, data in results:
+                if isinstance(data.records, ConvertedRecords):
+                    data.records.release()
         context.respond(response)
 
-    async def _convert(self, version: int, results: list[FetchResult]) -> None:
-        magic = _magic_of(version)
+    async def _begin(self, context: RequestContext, results: list[FetchResult]) -> None:
+        magic = _magic_of(context.header.api_version)
+        client = client_of(context.connection)
+        kept = 0
         for item, data in results:
-            topic = item.topic
-            if not data.records:
+            topic = item.topic or ""
+            if not data.records or context.client_gone:
                 continue
+            if self._log_config(topic).record_magic <= magic and await self._workers.run(
+                _is_cut_off, data.records
+            ):
+                continue  # a client of that format may get the beginning of a long message
+            # A response has no other kinds of records than these.
+            converted = ConvertedRecords(self, item, data.records, magic)  # type: ignore[arg-type]
             try:
-                converted = await self._workers.run(
-                    _convert_slice,
-                    data.records,
-                    magic,
-                    item.fetch_offset,
-                    item.partition_max_bytes,
-                    self._log_config(topic or "").record_magic <= magic,
-                )
+                first = await converted.begin(client)
             except UnsupportedCompressionError:
                 _set_error(data, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
             except (RecordsError, OSError) as error:
-                logger.error(
-                    "Down-conversion of records of %s-%d failed: %s",
-                    topic,
-                    data.partition_index,
-                    error,
-                    extra={"topic": topic, "partition": data.partition_index},
-                )
+                converted.log_failure(error)
                 _set_error(data, ErrorCode.CORRUPT_MESSAGE)
             else:
-                data.records = converted.records
-                self._statistics.count_down_conversion(
-                    topic or "", converted.messages, converted.seconds, len(converted.records)
-                )
+                if not first:  # nothing that the client reads, or only the beginning of a batch
+                    converted.release()
+                    data.records = b""
+                    continue
+                data.records = converted
+                if kept + first <= KEPT_BYTES:
+                    kept += first
+                else:
+                    converted.drop()
+
+    async def convert(
+        self, converter: DownConverter, topic: str, client: Client, chunk_bytes: int
+    ) -> tuple[bytes, Lease]:
+        """The next chunk of `converter`, which is converted in a worker thread, and the lease of
+        its memory. Raises what it raises."""
+        pool = self._memory
+        size = min(USUAL_BYTES, pool.limit)
+        while True:
+            lease = await pool.leased(client, size)
+            try:
+                converted = await self._workers.run(_next, converter, chunk_bytes, size // COPIES)
+            except DecompressedTooLargeError:
+                lease.release()
+                if size >= pool.limit or size >= MOST_BYTES:
+                    raise
+                size = min(pool.limit, MOST_BYTES)
+                continue
+            except BaseException:
+                lease.release()
+                raise
+            lease.resize(len(converted.records))
+            self._statistics.count_down_conversion(
+                topic, converted.messages, converted.seconds, len(converted.records)
+            )
+            return converted.records, lease
+
+
+# First chunks that are kept until they are sent, in one response; others are converted again.
+KEPT_BYTES = 256 * 1024
+
+# The memory of one conversion: what is decompressed, and as much again for each of these: the
+# records, the messages, and all of them together.
+COPIES = 4
+# Enough for a window of an uncompressed batch, and for usual compressed ones.
+USUAL_BYTES = 4 << 20
+# Longer batches are not accepted from producers.
+MOST_BYTES = COPIES * MAX_DECOMPRESSED_BYTES
+
+# The head of a message that does not fit: an offset and a length. Zeros follow it.
+_OVERFLOW = Struct(">qi")
+_LEAST_BATCH_BYTES = 61
+_ZEROS = bytes(DEFAULT_CHUNK_BYTES)
+
+
+class ConvertedRecords(LazyPart):
+    """The records of one partition, which are converted while they are sent."""
+
+    __slots__ = ("_conversion", "_converter", "_first", "_has_overflowed", "_item", "_source")
+
+    def __init__(
+        self,
+        conversion: DownConversion,
+        item: FetchItem,
+        source: FileSlice | bytes | bytearray | memoryview,
+        magic: int,
+    ) -> None:
+        super().__init__(len(source))
+        self._conversion = conversion
+        self._item = item
+        self._source = source
+        self._converter = DownConverter(
+            partial(_read_at, source), len(source), magic, item.fetch_offset
+        )
+        self._first: bytes | None = None
+        self._has_overflowed = False
+
+    async def begin(self, client: Client) -> int:
+        """Convert the first batch, so that its errors are known and the length of all; returns how
+        many bytes it has."""
+        first = self._first = await self._convert(client, 1)
+        self.length = max(self.length, len(first))
+        return len(first)
+
+    def drop(self) -> None:
+        """Convert the first batch again when it is sent."""
+        self._first = None
+        self.release()
+        self._converter.restart()
+
+    async def next_bytes(self, client: Client) -> bytes:
+        content, self._first = self._first, None
+        if content is None:
+            self.release()
+            try:
+                content = await self._convert(client, DEFAULT_CHUNK_BYTES)
+            except (RecordsError, OSError) as error:
+                # The client gets the error when it fetches from there.
+                self.log_failure(error)
+        if content:
+            return content if len(content) <= self.length else content[: self.length]
+        if self._has_overflowed:
+            return _ZEROS[: self.length]
+        self._has_overflowed = True
+        return _OVERFLOW.pack(-1, max(self.length + 1, _LEAST_BATCH_BYTES))[: self.length]
+
+    async def _convert(self, client: Client, chunk_bytes: int) -> bytes:
+        content, self.lease = await self._conversion.convert(
+            self._converter, self._item.topic or "", client, chunk_bytes
+        )
+        return content
+
+    def log_failure(self, error: Exception) -> None:
+        """Records could not be converted."""
+        topic, partition = self._item.topic, self._item.partition
+        logger.error(
+            "Down-conversion of records of %s-%d failed: %s",
+            topic,
+            partition,
+            error,
+            extra={"topic": topic, "partition": partition},
+        )
 
 
 class _Converted(NamedTuple):
@@ -146,25 +282,22 @@ def _set_error(data: PartitionData, code: int) -> None:
     data.records = b""
 
 
-def _convert_slice(
-    records: FileSlice | bytes | memoryview,
-    magic: int,
-    first_offset: int,
-    max_bytes: int,
-    is_old: bool,
-) -> _Converted:
-    """`is_old`: records are stored in a format that the client reads, so that it may get the
-    beginning of a message that is larger than its limit."""
-    from ottla.protocol.records.convert import ConversionCount, down_convert
-    from ottla.protocol.records.reader import iterate_entries
+def _read_at(
+    source: FileSlice | bytes | bytearray | memoryview, position: int, length: int
+) -> bytes:
+    if isinstance(source, bytes | bytearray | memoryview):
+        return bytes(source[position : position + length])
+    return source.part(position, length).read()
 
-    started = perf_counter()
-    content = records if isinstance(records, bytes | memoryview) else records.read()
-    count = ConversionCount()
-    chunks = down_convert(
-        content, magic, first_offset=first_offset, max_bytes=max_bytes, count=count
-    )
-    converted = b"".join(chunks)
-    if is_old and next(iterate_entries(content), None) is None:
-        converted = bytes(content)
-    return _Converted(converted, count.records, perf_counter() - started)
+
+def _next(converter: DownConverter, chunk_bytes: int, max_decompressed_bytes: int) -> _Converted:
+    """In a worker thread."""
+    started, before = perf_counter(), converter.records
+    content = converter.next(chunk_bytes, max_decompressed_bytes)
+    return _Converted(content, converter.records - before, perf_counter() - started)
+
+
+def _is_cut_off(source: FileSlice | bytes | bytearray | memoryview) -> bool:
+    """Whether not even the first batch or message is whole."""
+    head = _read_at(source, 0, LOG_OVERHEAD)
+    return len(head) < LOG_OVERHEAD or read_size(head, 0) > len(source)

@@ -10,6 +10,7 @@ from ottla.broker.handlers.records.list_offsets import ListOffsetsHandler
 from ottla.broker.handlers.records.produce import ProduceHandler
 from ottla.broker.quotas.client_quotas import ClientQuotas
 from ottla.broker.replication.fetch_sessions import FetchSessions
+from ottla.broker.requests.memory_budget import MemoryBudget
 from ottla.broker.runtime.tasks import WorkerPool
 from ottla.broker.security.authorization.access_control import MayRead, may_read_all
 from ottla.broker.transactions.state import Producer
@@ -75,6 +76,7 @@ class DataPath(Replicas):
                 lambda _: self.config,
                 lambda topic, partition: self.logs.get(topic, partition) is not None,
                 self.manager.context.topics,
+                MemoryBudget().records,
             ),
             1 << 20,
             self.quotas,

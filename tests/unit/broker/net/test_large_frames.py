@@ -48,34 +48,6 @@ def test_without_the_right_nothing_may_be_long() -> None:
     assert asked == [PRODUCE, UPDATE_METADATA]
 
 
-def test_an_address_has_its_share_and_always_one() -> None:
-    frames = LargeFrames(max_address_bytes=100)
-    assert frames.has_room("a", 1000)
-    frames.reserve("a", 1000)
-    assert not frames.has_room("a", 1)
-    assert frames.has_room("b", 1)
-    frames.release("a", 1000)
-    frames.reserve("a", 60)
-    assert frames.has_room("a", 40)
-    assert not frames.has_room("a", 41)
-    frames.release("a", 60)
-    assert frames.in_progress("a") == 0
-
-
-def test_those_that_wait_look_again_when_something_is_released() -> None:
-    frames = LargeFrames(max_address_bytes=100)
-    waiting, other = Client(), Client("10.0.0.2")
-    frames.reserve(waiting.client_host, 100)
-    frames.reserve(other.client_host, 100)
-    frames.wait(waiting)
-    assert frames.has_waiters
-    frames.release(other.client_host, 100)
-    assert waiting.calls == 0
-    frames.release(waiting.client_host, 100)
-    assert waiting.calls == 1
-    assert not frames.has_waiters
-
-
 LONG = LONG_BYTES + 1
 
 

@@ -10,6 +10,8 @@ from ottla.broker.net.descriptors import LEAST_RESERVED, DescriptorReserve
 from ottla.broker.net.large_frames import LargeFrames
 from ottla.broker.net.listener import ListenError, PortInUse, SocketSettings, bind, reserve
 from ottla.broker.quotas.connection_quotas import ConnectionLimits, ListenerLimits
+from ottla.broker.requests import memory_budget as memory_module
+from ottla.broker.requests.memory_budget import MemoryBudget
 from ottla.broker.requests.request_channel import DEFERRED, RequestContext
 from ottla.protocol.headers import encode_request
 from ottla.protocol.message import Message
@@ -169,8 +171,14 @@ async def test_brokers_do_not_wait_for_clients() -> None:
         assert (await waiting.receive())[1] == MetadataResponse()
 
 
-async def test_an_address_waits_for_its_large_requests_and_others_do_not() -> None:
-    frames = LargeFrames(max_address_bytes=300_000)
+def budget(requests: int) -> MemoryBudget:
+    memory = MemoryBudget()
+    memory.limit(requests, 1 << 20, 1 << 20)
+    return memory
+
+
+async def test_large_requests_of_an_address_wait_and_small_ones_pass_them() -> None:
+    memory = budget(1_000_000)
     released = asyncio.Event()
 
     async def handle(_: RequestContext, request: Any) -> MetadataResponse:
@@ -178,21 +186,25 @@ async def test_an_address_waits_for_its_large_requests_and_others_do_not() -> No
         return MetadataResponse()
 
     large = metadata_request("n" * 30_000, *(["n" * 30_000] * 5))  # one element of each is decoded
-    async with running_network(entry(METADATA, "Metadata", handle), large_frames=frames) as network:
-        clients = [await network.connect() for _ in range(3)]
+    async with running_network(entry(METADATA, "Metadata", handle), memory=memory) as network:
+        clients = [await network.connect() for _ in range(5)]
         for client in clients:
             client.send(large)
-        await network.until(lambda: frames.has_waiters)
-        assert frames.in_progress("127.0.0.1") <= 300_000
+        await network.until(lambda: memory.large.waiting > 0)
+        assert memory.large.used <= memory.large.limit
         small = await network.connect()
         sent = small.send(metadata_request())
-        await network.until(lambda: network.statistics.connections_accepted == 4)
+        medium = await network.connect()
+        medium_sent = medium.send(metadata_request("n" * 20_000))
+        await network.until(lambda: network.statistics.connections_accepted == 7)
+        await network.until(lambda: sum(c.in_flight for c in network.server.connections) >= 4)
         released.set()
         assert (await small.receive())[0] == sent
+        assert (await medium.receive())[0] == medium_sent
         for client in clients:
             await client.receive()
-        assert frames.in_progress("127.0.0.1") == 0
-        assert not frames.has_waiters
+        assert memory.used == 0
+        assert not memory.large.waiting
 
 
 async def test_a_large_frame_of_a_small_api_is_refused_before_it_comes(
@@ -206,15 +218,72 @@ async def test_a_large_frame_of_a_small_api_is_refused_before_it_comes(
     assert "ottla.request.max.bytes" in caplog.text
 
 
-async def test_a_client_that_sends_nothing_of_a_large_frame_does_not_block_its_address() -> None:
-    frames = LargeFrames(max_address_bytes=200_000)
-    async with running_network(large_frames=frames, authentication_timeout_ms=40) as network:
-        silent, busy = await network.connect(), await network.connect()
-        silent.writer.write(SIZE.pack(150_000) + b"\0\3\0\0" + bytes(8))
-        await network.until(lambda: frames.in_progress("127.0.0.1") == 150_000)
+async def test_a_client_that_sends_nothing_of_a_large_frame_does_not_block_its_address(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(memory_module, "SILENCE_SECONDS", 0.05)
+    memory = budget(300_000)
+    async with running_network(memory=memory, authentication_timeout_ms=40) as network:
+        silent = [await network.connect() for _ in range(3)]
+        for client in silent:
+            client.writer.write(SIZE.pack(150_000) + b"\0\3\0\0" + bytes(8))
+        await network.until(lambda: memory.large.used == 150_000)
+        busy = await network.connect()
         busy.send(metadata_request(*(["n" * 30_000] * 4)))
-        assert await silent.is_closed()
+        for client in silent:
+            assert await client.is_closed()
         await busy.receive()
+        assert memory.stalled_total == 3
+    lines = [line for line in caplog.messages if "makes no progress" in line]
+    assert len(lines) == 1, "one line for an address and minute"
+
+
+async def test_who_waits_and_who_makes_progress_is_not_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(memory_module, "SILENCE_SECONDS", 0.2)
+    memory = budget(300_000)
+    async with running_network(memory=memory, authentication_timeout_ms=40) as network:
+        slow, waiting = await network.connect(), await network.connect()
+        frame = encode_request(1, "t", metadata_request(*(["n" * 30_000] * 4)), 0)
+        slow.writer.write(frame[:100])
+        await network.until(lambda: memory.large.used > 0)
+        waiting.send(metadata_request(*(["n" * 30_000] * 4)))
+        await network.until(lambda: memory.large.waiting == 1)
+        for start in range(100, len(frame), 8_000):
+            slow.writer.write(frame[start : start + 8_000])
+            await asyncio.sleep(0.04)
+        await slow.receive()
+        await waiting.receive()
+        assert memory.stalled_total == 0
+
+
+async def test_a_frame_that_memory_does_not_allow_is_refused(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    memory = budget(1_000_000)
+    memory.max_frame_bytes = 300_000
+    async with running_network(memory=memory) as network:
+        client = await network.connect()
+        client.writer.write(SIZE.pack(300_001) + b"\0\3\0\0" + bytes(8))
+        assert await client.is_closed()
+        assert memory.used == 0
+    assert "docs/limits.md" in caplog.text
+
+
+async def test_waiting_and_holding_connections_that_close_leave_nothing() -> None:
+    memory = budget(300_000)
+    async with running_network(memory=memory) as network:
+        clients = [await network.connect() for _ in range(6)]
+        for client in clients:
+            client.writer.write(SIZE.pack(150_000) + b"\0\3\0\0" + bytes(50_000))
+        await network.until(lambda: memory.large.waiting == 5)
+        for client in reversed(clients):  # those that wait first, then the one that holds
+            await client.close()
+        await network.until(lambda: not network.server.connections)
+        assert memory.used == 0
+        assert memory.large.waiting == 0
+        assert not memory.received
 
 
 class NeverDone:

@@ -20,6 +20,7 @@ from ottla.broker.net.tls import (
     SEND_BYTES,
     TlsSocket,
 )
+from ottla.broker.requests.memory_budget import SHORT_BYTES
 from ottla.protocol.framing import has_no_views
 from tests.doubles.certificates import Certificates
 from tests.doubles.eventually import eventually
@@ -191,7 +192,7 @@ def test_what_does_not_fit_is_pending(peer: Peer, server: TlsSocket) -> None:
         found += buffer
         assert server.pending() == (len(found) < 6000)
     assert found == CONTENT[:6000]
-    assert peer.accepted.receives == 1
+    assert peer.accepted.receives == 2, "a short buffer is filled by short pieces"
 
 
 @pytest.mark.parametrize("last", ["close_notify", "end", "end in a record"])
@@ -315,7 +316,7 @@ def test_little_is_kept_of_a_client_that_sends_much(peer: Peer, server: TlsSocke
     for _ in range(100):
         assert server.recv_into(buffer) == 1
         assert server._incoming.pending <= RECEIVE_BYTES
-    assert peer.accepted.receives == 1
+    assert peer.accepted.receives <= RECORD_BYTES // SHORT_BYTES + 1
     assert MAX_BYTES_AT_ONCE > RECEIVE_BYTES + 2 * RECORD_BYTES  # a record always fits
 
 

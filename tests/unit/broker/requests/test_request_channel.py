@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.net import server as server_module
 from ottla.broker.requests import held_responses as held_module
 from ottla.broker.requests import request_channel as channel_module
 from ottla.broker.requests.request_channel import (
@@ -21,13 +20,11 @@ from ottla.broker.requests.request_context import Route
 from ottla.broker.runtime.tasks import running_tasks
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.message import Message
-from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.messages.metadata import MetadataResponse
 from ottla.protocol.steps import Steps
 from tests.doubles.channel import RESPONSE, Handle, running
 from tests.doubles.network import (
     METADATA,
-    SIZE,
     Network,
     entry,
     metadata_request,
@@ -327,54 +324,6 @@ class TestBackpressure:
             for client in clients:
                 for number in range(40):
                     assert (await client.receive())[0] == number + 1
-
-    async def test_so_many_bytes_are_in_progress_and_no_more_big_requests_are_received(
-        self,
-    ) -> None:
-        waiting: list[RequestContext] = []
-
-        def wait(context: RequestContext, _: Message) -> object:
-            waiting.append(context)
-            return DEFERRED
-
-        table = (entry(METADATA, "Metadata", wait),)
-        async with running_network(*table, max_bytes=150_000) as network:
-            clients = [await network.connect() for _ in range(6)]
-            for client in clients:
-                client.send(metadata_request(*["x" * 30_000] * 3))
-            await network.until(lambda: len(waiting) == 2)
-            await asyncio.sleep(0.02)
-            # The second was let in while there was room: one request more at most, as in Kafka.
-            assert len(waiting) == 2
-            assert 150_000 < network.channel.in_progress_bytes < 190_000
-            assert network.channel.lacks_bytes
-            # Small requests come through.
-            small = await network.connect()
-            assert isinstance(await small.ask(ApiVersionsRequest()), ApiVersionsResponse)
-            for responded in range(6):
-                waiting[responded].respond(RESPONSE)
-                await network.until(lambda n=responded: len(waiting) == min(n + 3, 6))
-            assert network.channel.in_progress_bytes == 0
-
-    async def test_who_holds_memory_that_others_wait_for_and_hardly_sends_is_closed(
-        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        monkeypatch.setattr(server_module, "RELIEF_INTERVAL_MS", 20)
-        async with running_network(max_bytes=1_000_000) as network:
-            lazy = [await network.connect() for _ in range(2)]
-            for client in lazy:
-                client.writer.write(SIZE.pack(900_000) + b"\x00\x03")
-            await network.until(lambda: network.channel.in_progress_bytes == 1_800_000)
-            busy = await network.connect()
-            big = metadata_request(*["x" * 30_000] * 3)
-            # While no client waits, they may be as slow as they like.
-            await asyncio.sleep(0.06)
-            assert len(network.server.connections) == 3
-            assert isinstance(await busy.ask(big), MetadataResponse)
-            for client in lazy:
-                assert await client.is_closed()
-            assert "sends a big request too slowly" in caplog.text
-            assert network.channel.in_progress_bytes == 0
 
     async def test_a_client_that_leaves_while_it_waits_does_no_harm(self) -> None:
         async with running_network(max_requests=1) as network:

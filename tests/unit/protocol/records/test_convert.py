@@ -8,7 +8,7 @@ from ottla.protocol.records.batch import check_crc, read_header
 from ottla.protocol.records.builder import build_batch
 from ottla.protocol.records.control import end_transaction_marker
 from ottla.protocol.records.convert import (
-    ConversionCount,
+    DownConverter,
     down_convert,
     read_message_set,
     up_convert,
@@ -117,11 +117,12 @@ def test_from_1_to_0() -> None:
 
 
 def test_converted_records_are_counted() -> None:
-    count = ConversionCount()
     packed = build_batch(RECORDS, base_offset=110, codec=1)
     old = build_message_set(as_rows(RECORDS, 5), magic=1)
-    list(down_convert(BATCH + MARKER + packed + old, 1, first_offset=104, count=count))
-    assert count.records == 6 + 10, "those of old messages and of markers are not converted"
+    converter = converter_of(BATCH + MARKER + packed + old, first_offset=104)
+    while converter.next():
+        pass
+    assert converter.records == 6 + 10, "those of old messages and of markers are not converted"
 
 
 def test_records_before_the_first_offset_are_dropped_if_not_compressed() -> None:
@@ -160,11 +161,52 @@ def test_chunks_hold_whole_messages_and_end_when_full() -> None:
     assert all(1000 <= len(chunk) < 1500 for chunk in chunks[:-1])
 
 
-def test_byte_budget_ends_the_conversion_but_not_before_one_batch() -> None:
-    (only,) = down_convert(many_batches(), 1, max_bytes=1)
-    assert len(list(read_records(only))) == 10
-    chunks = list(down_convert(many_batches(), 1, chunk_bytes=600, max_bytes=1300))
-    assert 1300 <= sum(map(len, chunks)) < 1300 + 500
+def converter_of(content: bytes, to_magic: int = 1, first_offset: int = 0) -> DownConverter:
+    def read(position: int, length: int) -> bytes:
+        reads.append(length)
+        return content[position : position + length]
+
+    reads.clear()
+    return DownConverter(read, len(content), to_magic, first_offset)
+
+
+reads: list[int] = []
+
+
+def test_a_large_uncompressed_batch_is_read_and_converted_in_windows() -> None:
+    rows = [(number, b"k", b"v" * (number % 3_000), []) for number in range(1_000)]
+    rows[500] = (500, b"k", b"long" * 100_000, [])  # longer than a window
+    batch = build_batch(rows)
+    converter = converter_of(batch + batch)
+    chunks = []
+    while chunk := converter.next():
+        chunks.append(chunk)
+    found = list(read_records(b"".join(chunks)))
+    assert [row.value for row in found] == [row[2] for row in rows] * 2
+    usual = [chunk for chunk in chunks if len(chunk) < 400_000]
+    assert len(usual) > 5
+    assert max(map(len, usual)) < 3 * 128 * 1024
+    assert sorted(reads)[-3] <= 128 * 1024, "only the long records are read in one go"
+
+
+def test_a_converter_begins_again() -> None:
+    converter = converter_of(many_batches())
+    first = converter.next(1)
+    assert len(list(read_records(first))) == 10, "of one batch"
+    converter.next()
+    converter.restart()
+    assert converter.next(1) == first
+
+
+@pytest.mark.parametrize("change", ["more", "fewer", "longer"])
+def test_a_batch_whose_records_do_not_fit_its_header_is_an_error(change: str) -> None:
+    batch = bytearray(build_batch([(1, None, b"one", []), (2, None, b"two", [])]))
+    if change == "longer":
+        batch[61] += 100
+    else:
+        batch[57:61] = (3 if change == "more" else 1).to_bytes(4, "big")
+    with pytest.raises(InvalidRecordError):
+        converter_of(bytes(batch)).next()
 
 
 def test_it_is_lazy() -> None:

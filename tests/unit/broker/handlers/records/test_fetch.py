@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from ottla.broker.cluster.metadata_cache import LEADER_DURING_DELETE
+from ottla.broker.handlers.common.down_conversion import ConvertedRecords
 from ottla.broker.requests.request_channel import DEFERRED, RequestContext
 from ottla.broker.runtime.tasks import running_tasks
 from ottla.protocol.errors import ErrorCode
@@ -299,8 +300,10 @@ async def test_old_consumers_get_old_messages(version: int, magic: int) -> None:
     fetched = Fetched(path, 0, version=version)
     assert fetched.is_pending, "a worker converts"
     await asyncio.gather(*running_tasks())
-    records = fetched.row.records
-    assert isinstance(records, bytes)
+    converted = fetched.row.records
+    assert isinstance(converted, ConvertedRecords)
+    records = await converted.next_bytes("client")
+    converted.release()
     assert records[16] == magic
     assert [record.value for record in read_records(records)] == [b"v"]
     topics = path.manager.context.topics
@@ -342,7 +345,10 @@ async def test_conversion_cannot_be_forbidden_to_followers() -> None:
     fetched = Fetched(path, 0, version=3, replica=OTHER)
     await asyncio.gather(*running_tasks())
     assert fetched.row.error_code == 0
-    assert len(values(fetched.row)) == 1
+    converted = fetched.row.records
+    assert isinstance(converted, ConvertedRecords)
+    assert len(list(read_records(await converted.next_bytes("client")))) == 1
+    converted.release()
     await path.workers.close()
 
 

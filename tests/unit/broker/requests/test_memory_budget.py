@@ -1,0 +1,374 @@
+"""The account of memory: who gets some, who waits, in which order, and who is closed."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ottla.broker.requests.memory_budget import (
+    GRANTS_AT_ONCE,
+    LEAST_PROGRESS_BYTES,
+    REQUEST_SECONDS,
+    SILENCE_SECONDS,
+    STALL_SECONDS,
+    Lease,
+    MemoryBudget,
+    Pool,
+    client_of,
+)
+from ottla.broker.requests.request_context import ANONYMOUS, Principal
+from ottla.broker.runtime.tasks import spawn
+from ottla.protocol.registry import ApiKey
+
+ALICE = Principal("User", "alice")
+MIB = 1 << 20
+
+
+class Sender:
+    """A connection, as the account sees it."""
+
+    def __init__(self, host: str = "10.0.0.1", principal: Principal = ANONYMOUS) -> None:
+        self.client_host = host
+        self.principal = principal
+        self.received_bytes = 0
+        self.leases: list[Lease] = []
+
+    def held_leases(self) -> list[Lease]:
+        return self.leases
+
+
+def pool_of(limit: int, share: int = 1) -> Pool:
+    pool = Pool("test", share)
+    pool.limit = limit
+    return pool
+
+
+class Waiters:
+    """Those that wait in a pool, by name, in the order in which they got something."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self.got: list[str] = []
+        self.leases: dict[str, Lease] = {}
+
+    def wait(self, name: str, client: str, size: int) -> None:
+        def resume(lease: Lease) -> None:
+            self.got.append(name)
+            self.leases[name] = lease
+
+        assert self.pool.lease(client, size) is None
+        self.pool.wait(name, client, size, resume)
+
+
+def leased(pool: Pool, client: str, size: int) -> Lease:
+    lease = pool.lease(client, size)
+    assert lease is not None
+    return lease
+
+
+def test_a_client_is_its_principal_or_its_address() -> None:
+    assert client_of(Sender("10.0.0.1")) == "10.0.0.1"  # type: ignore[arg-type]
+    assert client_of(Sender("10.0.0.1", ALICE)) == ALICE  # type: ignore[arg-type]
+
+
+def test_a_client_with_leases_leaves_room_for_others() -> None:
+    pool = pool_of(100)
+    first = leased(pool, "a", 30)
+    leased(pool, "a", 30)
+    assert pool.lease("a", 30) is None, "it holds more than is free"
+    other = leased(pool, "b", 30)
+    assert pool.lease("c", 30) is None, "the pool is full"
+    other.release()
+    first.release()
+    leased(pool, "a", 30)
+    assert pool.clients == {"a": 60}
+    assert pool.used == 60
+
+
+def test_a_limit_of_clients_holds_but_one_alone_may_be_longer() -> None:
+    pool = pool_of(100)
+    pool.client_limit = 10
+    lease = leased(pool, "a", 30)
+    assert pool.lease("a", 1) is None
+    lease.release()
+    leased(pool, "a", 5)
+    leased(pool, "a", 5)
+    assert pool.lease("a", 1) is None
+
+
+def test_one_lease_alone_may_be_longer_than_the_pool() -> None:
+    pool = pool_of(100)
+    lease = leased(pool, "a", 1_000)
+    assert pool.lease("b", 1) is None
+    lease.release()
+    assert (pool.used, pool.clients) == (0, {})
+
+
+def test_those_that_wait_get_it_one_of_each_client_in_turn() -> None:
+    pool = pool_of(100)
+    full = leased(pool, "x", 100)
+    waiters = Waiters(pool)
+    for name, client in (("a1", "a"), ("a2", "a"), ("a3", "a"), ("b1", "b"), ("c1", "c")):
+        waiters.wait(name, client, 10)
+    assert pool.waiting == 5
+    full.release()
+    assert waiters.got == ["a1", "b1", "c1", "a2", "a3"]
+    assert (pool.waiting, pool.used) == (0, 50)
+
+
+def test_a_long_one_keeps_its_turn_and_newcomers_wait_behind_it() -> None:
+    pool = pool_of(100)
+    leases = [leased(pool, f"x{number}", 20) for number in range(5)]
+    waiters = Waiters(pool)
+    waiters.wait("long", "a", 60)
+    leases[0].release()
+    assert waiters.got == []
+    waiters.wait("short", "b", 10)  # there would be room for it
+    leases[1].release()
+    leases[2].release()
+    assert waiters.got == ["long"]
+    leases[3].release()
+    assert waiters.got == ["long", "short"]
+
+
+def test_who_waits_for_its_own_share_delays_no_other_client() -> None:
+    pool = pool_of(100)
+    held = leased(pool, "a", 60)
+    waiters = Waiters(pool)
+    waiters.wait("own", "a", 10)
+    other = leased(pool, "b", 30)
+    assert not pool.is_waited_for("b")
+    assert pool.is_waited_for("a")
+    other.release()
+    assert waiters.got == []
+    held.release()
+    assert waiters.got == ["own"]
+
+
+def test_who_is_gone_leaves_its_turn() -> None:
+    pool = pool_of(100)
+    full = leased(pool, "x", 80)
+    waiters = Waiters(pool)
+    waiters.wait("long", "a", 90)
+    waiters.wait("short", "b", 10)
+    assert pool.forget("long", "a")
+    assert waiters.got == ["short"], "nothing was released, but it fits"
+    assert not pool.forget("long", "a")
+    assert not pool.forget("short", "b")
+    full.release()
+    assert (pool.used, pool.waiting) == (10, 0)
+
+
+def test_a_lower_limit_ends_no_lease_and_a_higher_one_wakes() -> None:
+    pool = pool_of(100)
+    leases = [leased(pool, str(number), 25) for number in range(4)]
+    pool.limit = 50
+    waiters = Waiters(pool)
+    waiters.wait("a", "a", 10)
+    leases[0].release()
+    leases[1].release()
+    assert (waiters.got, pool.used) == ([], 50)
+    pool.limit = 60
+    pool.offer()
+    assert waiters.got == ["a"]
+
+
+def test_a_lease_that_shrinks_makes_room() -> None:
+    pool = pool_of(100)
+    lease = leased(pool, "a", 100)
+    waiters = Waiters(pool)
+    waiters.wait("b", "b", 40)
+    lease.resize(60)
+    assert waiters.got == ["b"]
+    lease.release()
+    assert pool.clients == {"b": 40}
+
+
+def test_many_that_wait_get_it_in_several_iterations_of_the_loop() -> None:
+    pool = pool_of(1_000)
+    later: list[Any] = []
+    pool.defer = later.append
+    full = leased(pool, "x", 1_000)
+    waiters = Waiters(pool)
+    for number in range(2 * GRANTS_AT_ONCE + 1):
+        waiters.wait(str(number), str(number), 1)
+    full.release()
+    assert len(waiters.got) == GRANTS_AT_ONCE
+    while later:
+        later.pop(0)()
+    assert len(waiters.got) == 2 * GRANTS_AT_ONCE + 1
+    assert waiters.got == [str(number) for number in range(2 * GRANTS_AT_ONCE + 1)]
+
+
+def test_one_that_releases_at_once_does_not_overtake() -> None:
+    pool = pool_of(10)
+    full = leased(pool, "x", 10)
+    order: list[str] = []
+
+    def resume(name: str) -> Any:
+        def at_once(lease: Lease) -> None:
+            order.append(name)
+            lease.release()
+
+        return at_once
+
+    for name in "abc":
+        pool.wait(name, name, 10, resume(name))
+    full.release()
+    assert order == ["a", "b", "c"]
+    assert (pool.used, pool.waiting) == (0, 0)
+
+
+async def test_a_task_that_is_cancelled_while_it_waits_holds_nothing() -> None:
+    pool = pool_of(10)
+    full = leased(pool, "x", 10)
+    tasks = [spawn(pool.leased("a", 10), name="waits") for _ in range(2)]
+    await asyncio.sleep(0)
+    tasks[0].cancel()
+    await asyncio.sleep(0)
+    assert pool.waiting == 1
+    full.release()
+    tasks[1].cancel()  # in the same iteration: the lease is there, and not taken yet
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert (pool.used, pool.waiting) == (0, 0)
+
+
+# requests and responses ------------------------------------------------------------------------
+
+
+def budget() -> MemoryBudget:
+    memory = MemoryBudget()
+    memory.limit(16 * MIB, 8 * MIB, 16 * MIB)
+    return memory
+
+
+def admit(memory: MemoryBudget, sender: Sender, api_key: int, size: int, **more: Any) -> Any:
+    more.setdefault("of_broker", False)
+    more.setdefault("resume", lambda lease: None)
+    return memory.admit(sender, api_key, size, **more)  # type: ignore[arg-type]
+
+
+def test_brokers_have_a_reserve_that_clients_do_not_get() -> None:
+    memory = budget()
+    assert memory.request_limit == 16 * MIB
+    for number in range(30):
+        admit(memory, Sender(f"10.0.0.{number}"), ApiKey.PRODUCE, MIB)
+    assert memory.large.waiting > 10
+    controller, broker, client = Sender("10.1.0.1"), Sender("10.1.0.2"), Sender("10.1.0.3")
+    assert admit(memory, client, ApiKey.PRODUCE, MIB) is None
+    assert admit(memory, controller, ApiKey.UPDATE_METADATA, MIB) is not None
+    assert admit(memory, broker, ApiKey.PRODUCE, MIB, of_broker=True) is not None
+    assert admit(memory, client, ApiKey.METADATA, 10_000) is not None, "small requests pass"
+
+
+def test_without_limits_everybody_gets_everything() -> None:
+    memory = MemoryBudget()
+    assert memory.request_limit == 0
+    for _ in range(10):
+        assert admit(memory, Sender(), ApiKey.PRODUCE, 100 * MIB) is not None
+
+
+def test_who_makes_no_progress_is_named_only_while_others_wait() -> None:
+    memory = budget()
+    holders = [Sender(f"10.0.0.{number}") for number in range(10)]
+    for holder in holders:
+        memory.received[holder] = admit(memory, holder, ApiKey.PRODUCE, MIB)  # type: ignore[index]
+    assert list(memory.stalled(0.0)) == []
+    assert list(memory.stalled(100.0)) == [], "nobody waits"
+    admit(memory, Sender("10.1.0.1"), ApiKey.PRODUCE, MIB)
+    assert memory.large.waiting == 1
+    assert list(memory.stalled(200.0)) == [], "the time begins now"
+    fast, slow = holders[:2]
+    fast.received_bytes = LEAST_PROGRESS_BYTES
+    slow.received_bytes = LEAST_PROGRESS_BYTES - 1
+    found = {connection for connection, _ in memory.stalled(200.0 + SILENCE_SECONDS)}
+    assert found == set(holders[1:]), "one that trickles makes no progress"
+
+
+def test_a_request_that_takes_longer_than_its_client_waits_is_named() -> None:
+    memory = budget()
+    holders = [Sender(f"10.0.0.{number}") for number in range(11)]
+    for holder in holders[:10]:
+        memory.received[holder] = admit(memory, holder, ApiKey.PRODUCE, MIB)  # type: ignore[index]
+    assert admit(memory, holders[10], ApiKey.PRODUCE, MIB) is None
+    now = 0.0
+    while now < REQUEST_SECONDS:
+        assert list(memory.stalled(now)) == []
+        now += 5.0
+        for holder in holders:
+            holder.received_bytes += LEAST_PROGRESS_BYTES
+    assert len(list(memory.stalled(now))) == 10
+
+
+def test_a_client_that_waits_for_its_share_does_not_have_others_closed() -> None:
+    memory = budget()
+    own, other = Sender("10.0.0.1"), Sender("10.0.0.2")
+    for holder, size in ((own, 6 * MIB), (other, MIB)):
+        memory.received[holder] = admit(memory, holder, ApiKey.PRODUCE, size)  # type: ignore[index]
+    assert admit(memory, Sender("10.0.0.1"), ApiKey.PRODUCE, MIB) is None
+    list(memory.stalled(0.0))
+    assert [found for found, _ in memory.stalled(SILENCE_SECONDS)] == [own]
+
+
+class Context:
+    """A request whose response may be long."""
+
+    def __init__(self, sender: Sender, api_key: int, size: int) -> None:
+        self.connection = sender
+        self.header = SimpleNamespace(api_key=api_key)
+        self.route = SimpleNamespace(response_bytes=size)
+
+
+def context(sender: Sender, api_key: int = ApiKey.DESCRIBE_CONFIGS, size: int = 0) -> Any:
+    return Context(sender, api_key, size)
+
+
+def test_long_responses_are_built_one_after_the_other_in_little_memory() -> None:
+    memory = budget()
+    resumed: list[Lease] = []
+    leases = [
+        memory.begin_response(context(Sender(f"10.0.0.{number}")), resumed.append)
+        for number in range(5)
+    ]
+    assert [lease is not None for lease in leases] == [True, True, False, False, False]
+    assert leases[0] is not None
+    leases[0].release()
+    assert len(resumed) == 1
+
+
+def test_metadata_passes_while_others_build() -> None:
+    memory = budget()
+    assert memory.begin_response(context(Sender()), print) is not None
+    for number in range(8):
+        asking = context(Sender(f"10.0.1.{number}"), ApiKey.METADATA)
+        assert memory.begin_response(asking, print) is not None
+
+
+@pytest.mark.parametrize("size", [0, 100 * MIB])
+def test_a_response_that_is_longer_than_the_pool_is_built_beside_unread_ones(size: int) -> None:
+    memory = budget()
+    memory.limit(16 * MIB, 2 * MIB, 16 * MIB)
+    memory.set_unread(Sender("10.0.0.9"), 100_000, 0.0)  # type: ignore[arg-type]
+    assert memory.begin_response(context(Sender(), size=size), print) is not None
+
+
+def test_responses_that_are_not_read_are_counted_until_they_are() -> None:
+    memory = budget()
+    reader, other = Sender("10.0.0.1"), Sender("10.0.0.2")
+    memory.set_unread(reader, 5 * MIB, 0.0)  # type: ignore[arg-type]
+    resumed: list[Lease] = []
+    assert memory.begin_response(context(other), resumed.append) is None
+    unread = memory.unread_lease(reader)  # type: ignore[arg-type]
+    assert unread is not None
+    reader.leases = [unread]
+    assert list(memory.stalled(STALL_SECONDS - 1)) == []
+    memory.set_unread(reader, 4 * MIB, 4.0)  # type: ignore[arg-type]
+    assert list(memory.stalled(STALL_SECONDS)) == [], "it has read something"
+    assert list(memory.stalled(4.0 + STALL_SECONDS)) == [(reader, memory.responses)]
+    memory.set_unread(reader, -1, 9.0)  # type: ignore[arg-type]
+    assert len(resumed) == 1
+    resumed[0].release()
+    assert memory.used == 0
