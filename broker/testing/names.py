@@ -56,7 +56,7 @@ ApiName = Literal[
     "JoinGroup",
     "LeaderAndIsr",
     "LeaveGroup",
-    "ListClientMetricsResources",
+    "ListConfigResources",
     "ListGroups",
     "ListOffsets",
     "ListPartitionReassignments",

@@ -45,7 +45,7 @@ def test_the_others_count_up() -> None:
     assert found == {
         "broker.id": "9",
         "node.id": "9",
-        "listeners": "PLAINTEXT://127.0.0.1:9094",
+        "listeners": "PLAINTEXT://:9094",
         "log.dirs": "/a/ottla-workers/2,/b/ottla-workers/2",
     }
 
