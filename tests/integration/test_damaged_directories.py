@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.__main__ import _EXPECTED
+from ottla.broker.server.process import is_expected
 from ottla.testing import Broker
 from tests.doubles.command_line import CommandLine
 
@@ -35,8 +35,7 @@ def copy(data: Path, tmp_path: Path) -> Path:
 def refusal(directory: Path, **settings: object) -> str:
     with pytest.raises(Exception) as refused:  # one of these
         Broker(directory, **settings).start()
-    names = [each.__name__ for each in type(refused.value).__mro__]
-    assert set(names) & set(_EXPECTED), names
+    assert is_expected(refused.value), type(refused.value)
     return str(refused.value)
 
 
