@@ -1,0 +1,37 @@
+"""Ends of workers that the supervisor must survive."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import socket
+
+import pytest
+
+from ottla.broker.workers.fork_server import _ForkServer
+from ottla.broker.workers.supervisor import signal_name
+
+
+def test_a_fork_that_fails_is_reported_and_ends_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its end would be that of all workers."""
+
+    def fork() -> int:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(os, "fork", fork)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        server = _ForkServer(theirs, lambda *_: 0)
+        server._received = json.dumps({"fork": 3, "ports": {}}).encode() + b"\n"
+        server._obey()
+        assert json.loads(ours.recv(1000)) == {"not_forked": 3, "errno": errno.EAGAIN}
+        for descriptor in (server._wakeup, server._wakeup_writer):
+            os.close(descriptor)
+
+
+def test_signals_without_a_name() -> None:
+    assert signal_name(signal.SIGKILL) == "SIGKILL"
+    if hasattr(signal, "SIGRTMIN"):
+        assert signal_name(signal.SIGRTMIN + 3) == f"signal {signal.SIGRTMIN + 3}"
