@@ -524,7 +524,10 @@ def signal_name(number: int) -> str:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs that another one forked; in a container it may be a child by now."""
+    """Whether a process runs that another one forked; in a container it may be a child by now. 0 is
+    no process: to the kernel it would be those of the own group."""
+    if not pid:
+        return False
     with suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
     try:

@@ -11,7 +11,7 @@ import socket
 import pytest
 
 from ottla.broker.workers.fork_server import _ForkServer
-from ottla.broker.workers.supervisor import signal_name
+from ottla.broker.workers.supervisor import is_alive, signal_name
 
 
 def test_a_fork_that_fails_is_reported_and_ends_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,3 +35,9 @@ def test_signals_without_a_name() -> None:
     assert signal_name(signal.SIGKILL) == "SIGKILL"
     if hasattr(signal, "SIGRTMIN"):
         assert signal_name(signal.SIGRTMIN + 3) == f"signal {signal.SIGRTMIN + 3}"
+
+
+def test_a_worker_that_never_had_a_process_is_not_alive() -> None:
+    """The process that forks has ended before it responded."""
+    assert is_alive(os.getpid())
+    assert not is_alive(0)
