@@ -49,7 +49,6 @@ def start_fork_server(run_worker: RunWorker) -> tuple[int, socket.socket]:
     sys.stdout.flush()
     sys.stderr.flush()
     gc.freeze()  # what is shared stays shared: a collection would write to each object
-    supervisor = os.getpid()
     pid = os.fork()
     if pid:
         theirs.close()
@@ -61,7 +60,6 @@ def start_fork_server(run_worker: RunWorker) -> tuple[int, socket.socket]:
         # the workers in order.
         os.setpgid(0, 0)
         name_process("ottla-forks")
-        die_with_parent(signal.SIGKILL, supervisor)
         code = _ForkServer(theirs, run_worker).run()
     finally:
         os._exit(code)

@@ -7,6 +7,8 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -41,3 +43,29 @@ def test_a_worker_that_never_had_a_process_is_not_alive() -> None:
     """The process that forks has ended before it responded."""
     assert is_alive(os.getpid())
     assert not is_alive(0)
+
+
+_SUPERVISOR = """
+import signal, time
+from ottla.broker.workers import fork_server
+
+def run(number, ports):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    print("runs", flush=True)
+    time.sleep(60)
+    return 0
+
+fork_server.ORPHANS_SECONDS = 0.2
+_, control = fork_server.start_fork_server(run)
+control.sendall(b'{"fork": 0, "ports": {}}\\n')
+time.sleep(60)
+"""
+
+
+def test_a_worker_that_hangs_does_not_outlive_a_supervisor_that_was_killed() -> None:
+    """It would keep its directories from the next supervisor."""
+    with subprocess.Popen([sys.executable, "-c", _SUPERVISOR], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"runs\n"
+        process.kill()
+        process.communicate(timeout=20)  # all processes that have the pipe have ended
