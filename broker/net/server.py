@@ -246,7 +246,7 @@ class NetworkServer:
     def leave_to_parent(self) -> None:
         """Close the copies of the sockets that a forked child has. The loop, which is the parent's,
         and the clients do not hear of it; nothing here may be used after it."""
-        for listener in self.listeners.values():
+        for listener in self._sockets_open:
             listener.leave_to_parent()
 
     def _make_room(self) -> None:

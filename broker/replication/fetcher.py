@@ -272,8 +272,9 @@ class Fetcher:
         if quiet is not None and now < self._quiet_until and not self._is_restless():
             return quiet
         self._quiet_until = now + _QUIET_SECONDS
-        self._quiet = None
         fetch_states: dict[TopicPartition, PartitionFetchState] = {}
+        # Until a response has something, or a partition comes or goes, also during a pause below.
+        self._quiet = fetch_states
         known, lagging, turn = self._session.known, self._lags.lagging, Turn()
         for key, partition in list(self._partitions.items()):
             if turn.is_over:
@@ -296,8 +297,6 @@ class Fetcher:
                 last = PartitionFetchState(*state)
             fetch_states[key] = last
         self._all_have_ids = all(each.topic_id != ZERO_UUID for each in fetch_states.values())
-        # Until a response has something, or a partition comes or goes.
-        self._quiet = fetch_states
         return fetch_states
 
     def _is_restless(self) -> bool:

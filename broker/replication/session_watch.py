@@ -39,6 +39,7 @@ class SessionWatch:
 
     __slots__ = (
         "_is_scanned",
+        "_is_void",
         "_partition_of",
         "_replica_epoch",
         "_replica_id",
@@ -68,6 +69,7 @@ class SessionWatch:
         self._replica_id = replica_id
         self._replica_epoch = -1
         self._is_scanned = False
+        self._is_void = False
         self._scanned_ms = 0
         self._round_ms = 0
         self._silent_rounds = 0
@@ -84,14 +86,15 @@ class SessionWatch:
             self._round_ms = now_ms
             by_key = self.by_key
             return [by_key[key] for key in self.news]
-        self._is_scanned = False
+        self._is_scanned = self._is_void = False
         self._replica_epoch = replica_epoch
         self._scanned_ms = self._round_ms = now_ms
         return items
 
     def end(self) -> None:
-        """All that `begin` returned was read."""
-        self._is_scanned = True
+        """All that `begin` returned was read. It is read again if `scan_next_time` was called
+        meanwhile."""
+        self._is_scanned = not self._is_void
 
     def wait_ms(self, asked_ms: int, most_ms: int) -> int:
         """How long a request without news waits, which asks for `asked_ms`.
@@ -117,6 +120,7 @@ class SessionWatch:
     def scan_next_time(self) -> None:
         """The next request reads all partitions."""
         self._is_scanned = False
+        self._is_void = True
 
     def close(self) -> None:
         """The partitions of the session change, or it ends: nothing is reported any more, so the

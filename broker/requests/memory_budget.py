@@ -251,7 +251,11 @@ class Pool:
             self.defer(self.offer)
 
     def clear(self) -> None:
-        """Forget all that wait."""
+        """Forget all that wait; tasks that do are cancelled."""
+        for waiters in self._waiters.values():
+            for waiter in waiters:
+                if isinstance(waiter, asyncio.Future):
+                    waiter.cancel()
         self._waiters.clear()
         self.waiting = 0
         self._is_taken = False

@@ -150,6 +150,7 @@ class Broker:
             request_bytes=config.queued_max_request_bytes,
             client_bytes=config.ottla_address_request_max_bytes,
             memory_bytes=config.ottla_memory_max_bytes,
+            processes=1 if config.worker is None else config.worker.workers,
         )
         self.runtime = LoopRuntime(spawn)
         self.held = HeldResponses()

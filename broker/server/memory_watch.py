@@ -73,13 +73,15 @@ class MemoryWatch:
         request_bytes: int = -1,
         client_bytes: int = -1,
         memory_bytes: int = -1,
+        processes: int = 1,
         available: Callable[[], int] = memory_limit,
         resident: Callable[[], int] = resident_bytes,
         trim: Callable[[], None] | None = None,
     ) -> None:
         """`request_bytes`: queued.max.request.bytes, `client_bytes`:
         ottla.address.request.max.bytes, `memory_bytes`: ottla.memory.max.bytes; not positive for
-        what the memory allows. `available` and `resident` return bytes."""
+        what the memory allows. `processes` of this machine share what `available` returns.
+        `available` and `resident` return bytes."""
         self.budget = budget
         self.available = 0  # bytes that the process may use
         self.own = 0  # bytes that the broker takes for itself
@@ -88,6 +90,7 @@ class MemoryWatch:
         self._workers = workers
         self._request_bytes = request_bytes
         self._memory_bytes = memory_bytes
+        self._processes = processes
         self._measure_available = available
         self._measure_resident = resident
         self._trim = trim_allocator if trim is None else trim
@@ -119,7 +122,7 @@ class MemoryWatch:
 
     def measure(self) -> None:
         """Set the limits by what the process may use now."""
-        available = self._measure_available()
+        available = max(self._measure_available() // self._processes, 1)
         if self._memory_bytes > 0:
             available = min(available, self._memory_bytes)
         self.available = available

@@ -9,7 +9,8 @@ It ends when the supervisor does: its end of the socket is closed then, and the 
 as they do from the kernel should this process be killed.
 
 The messages are lines of JSON. To this process: {"fork": number, "ports": by listener}. From it:
-{"forked": number, "pid": pid} and {"ended": pid, "code": exit code, or minus the signal}.
+{"forked": number, "pid": pid} or {"not_forked": number, "errno": number of the error}, and
+{"ended": pid, "code": exit code, or minus the signal}.
 """
 
 from __future__ import annotations
@@ -48,7 +49,6 @@ def start_fork_server(run_worker: RunWorker) -> tuple[int, socket.socket]:
     sys.stdout.flush()
     sys.stderr.flush()
     gc.freeze()  # what is shared stays shared: a collection would write to each object
-    supervisor = os.getpid()
     pid = os.fork()
     if pid:
         theirs.close()
@@ -60,7 +60,6 @@ def start_fork_server(run_worker: RunWorker) -> tuple[int, socket.socket]:
         # the workers in order.
         os.setpgid(0, 0)
         name_process("ottla-forks")
-        die_with_parent(signal.SIGKILL, supervisor)
         code = _ForkServer(theirs, run_worker).run()
     finally:
         os._exit(code)
@@ -121,8 +120,12 @@ class _ForkServer:
         for line in lines:
             message = json.loads(line)
             number = message["fork"]
-            pid = self._fork(number, message["ports"])
-            self._send({"forked": number, "pid": pid})
+            try:
+                pid = self._fork(number, message["ports"])
+            except OSError as error:  # too many processes, or too little memory
+                self._send({"not_forked": number, "errno": error.errno or 0})
+            else:
+                self._send({"forked": number, "pid": pid})
 
     def _fork(self, number: int, ports: Mapping[str, int]) -> int:
         own = os.getpid()

@@ -329,6 +329,11 @@ class Supervisor:
                     if worker.phase == "stopping":  # it was stopped before it had a process
                         worker.signal(signal.SIGTERM)
                     continue
+                if "not_forked" in message:
+                    worker = self.workers[message["not_forked"]]
+                    worker.failure = (f"no process: {os.strerror(message['errno'])}", FAILED)
+                    self._ended(worker, FAILED)
+                    continue
                 for worker in self.workers:
                     if worker.pid == message["ended"]:
                         self._ended(worker, message["code"])
@@ -339,12 +344,12 @@ class Supervisor:
 
     def _ended(self, worker: Worker, code: int) -> None:
         pid, worker.pid = worker.pid, 0
-        if self._tree is not None:
+        if self._tree is not None and pid:
             self._tree.end_sessions(pid)
         if self._is_stopping or worker.phase == "stopping":
             worker.set_phase("stopped")
             return
-        how = f"by {signal.Signals(-code).name}" if code < 0 else f"with code {code}"
+        how = f"by {signal_name(-code)}" if code < 0 else f"with code {code}"
         reason = f": {worker.failure[0]}" if worker.failure is not None else ""
         if not self._is_complete:
             print(
@@ -510,8 +515,19 @@ class Supervisor:
         return False
 
 
+def signal_name(number: int) -> str:
+    """Such as SIGKILL; those between SIGRTMIN and SIGRTMAX have no names."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 def is_alive(pid: int) -> bool:
-    """Whether a process runs that another one forked; in a container it may be a child by now."""
+    """Whether a process runs that another one forked; in a container it may be a child by now. 0 is
+    no process: to the kernel it would be those of the own group."""
+    if not pid:
+        return False
     with suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
     try:

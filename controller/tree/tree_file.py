@@ -440,9 +440,6 @@ class _Worker:
         """The thread ends after the calls that were submitted."""
         self._calls.put(None)
 
-    def join(self) -> None:
-        self._thread.join()
-
     def _run(self) -> None:
         while (call := self._calls.get()) is not None:
             future, function, arguments = call
@@ -682,27 +679,25 @@ class TreeCommits:
                 else:
                     self.verify()
                 await self._until_idle()
-        self._closed = True
         if self.tree.dirty or self._call is not None:
             logger.error(
                 "The last changes of the znode tree are not in %s: %s",
                 self.file.path,
                 "a write is in progress" if self.problem is None else self.problem.problem,
             )
-        closing = asyncio.wrap_future(self._worker.submit(self.file.close), loop=self._loop)
-        self._worker.end()
-        await asyncio.wait([closing], timeout=seconds)
+        await self.close(seconds)
 
     async def _until_idle(self) -> None:
         while self._call is not None:
             await asyncio.wait([self._call])  # whose callback may begin the next one
 
-    def close(self) -> None:
-        """Wait for the commit in the worker thread and close the file."""
+    async def close(self, seconds: float = CLOSE_SECONDS) -> None:
+        """Close the file after the call in the worker thread, which may hang in a file system: wait
+        `seconds` at most."""
         self._closed = True
+        closing = asyncio.wrap_future(self._worker.submit(self.file.close), loop=self._loop)
         self._worker.end()
-        self._worker.join()
-        self.file.close()
+        await asyncio.wait([closing], timeout=seconds)
 
 
 _FIX_SPACE = (

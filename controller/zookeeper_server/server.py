@@ -103,7 +103,7 @@ class ZooKeeperServer:
         try:
             self._listener = await listening
         except OSError:
-            self._close_file()
+            await self._close_file()
             raise
         self._schedule_expiry()
 
@@ -139,12 +139,12 @@ class ZooKeeperServer:
             connection.is_closing = True
             if connection.transport is not None:
                 connection.transport.abort()
-        self._close_file()
+        await self._close_file()
 
-    def _close_file(self) -> None:
-        if self._commits is not None:
-            self._commits.close()
-            self._commits = None
+    async def _close_file(self) -> None:
+        commits, self._commits = self._commits, None
+        if commits is not None:
+            await commits.close()
 
     def _failed(self, error: Exception) -> None:
         """The file cannot be written: no client gets a response any more."""

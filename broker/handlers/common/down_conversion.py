@@ -7,7 +7,8 @@ records, or of the first converted batch if that is longer. Converted records th
 cut off; if they are shorter, the head of a message follows them that is longer than what is left.
 Old consumers skip a message at the end that is cut off, and fetch it again.
 
-A worker thread converts, with a lease of the memory for records.
+A worker thread converts, with a lease of the memory for records. Who waits for a lease holds none:
+else those that wait could wait for each other.
 """
 
 from __future__ import annotations
@@ -112,18 +113,18 @@ class DownConversion:
         try:
             await self._begin(context, results)
         except BaseException:
+            _release(results)
             context.close("down-conversion of a Fetch response failed")
             raise
         if context.client_gone:
-            for _, data in results:
-                if isinstance(data.records, ConvertedRecords):
-                    data.records.release()
+            _release(results)
         context.respond(response)
 
     async def _begin(self, context: RequestContext, results: list[FetchResult]) -> None:
         magic = _magic_of(context.header.api_version)
         client = client_of(context.connection)
-        kept = 0
+        kept: list[ConvertedRecords] = []
+        kept_bytes = 0
         for item, data in results:
             topic = item.topic or ""
             if not data.records or context.client_gone:
@@ -133,7 +134,7 @@ class DownConversion:
             ):
                 continue  # a client of that format may get the beginning of a long message
             # A response has no other kinds of records than these.
-            converted = ConvertedRecords(self, item, data.records, magic)  # type: ignore[arg-type]
+            converted = ConvertedRecords(self, item, data.records, magic, kept)  # type: ignore[arg-type]
             try:
                 first = await converted.begin(client)
             except UnsupportedCompressionError:
@@ -147,20 +148,30 @@ class DownConversion:
                     data.records = b""
                     continue
                 data.records = converted
-                if kept + first <= KEPT_BYTES:
-                    kept += first
+                if kept_bytes + first <= KEPT_BYTES:
+                    kept_bytes += first
+                    kept.append(converted)
                 else:
                     converted.drop()
 
     async def convert(
-        self, converter: DownConverter, topic: str, client: Client, chunk_bytes: int
+        self,
+        converter: DownConverter,
+        topic: str,
+        client: Client,
+        chunk_bytes: int,
+        drop_kept: Callable[[], None],
     ) -> tuple[bytes, Lease]:
         """The next chunk of `converter`, which is converted in a worker thread, and the lease of
-        its memory. Raises what it raises."""
+        its memory. `drop_kept` releases what its response holds, before it waits. Raises what the
+        converter raises."""
         pool = self._memory
         size = min(USUAL_BYTES, pool.limit)
         while True:
-            lease = await pool.leased(client, size)
+            lease = pool.lease(client, size)
+            if lease is None:
+                drop_kept()
+                lease = await pool.leased(client, size)
             try:
                 converted = await self._workers.run(_next, converter, chunk_bytes, size // COPIES)
             except DecompressedTooLargeError:
@@ -199,7 +210,15 @@ _ZEROS = bytes(DEFAULT_CHUNK_BYTES)
 class ConvertedRecords(LazyPart):
     """The records of one partition, which are converted while they are sent."""
 
-    __slots__ = ("_conversion", "_converter", "_first", "_has_overflowed", "_item", "_source")
+    __slots__ = (
+        "_conversion",
+        "_converter",
+        "_first",
+        "_has_overflowed",
+        "_item",
+        "_kept",
+        "_source",
+    )
 
     def __init__(
         self,
@@ -207,10 +226,13 @@ class ConvertedRecords(LazyPart):
         item: FetchItem,
         source: FileSlice | bytes | bytearray | memoryview,
         magic: int,
+        kept: list[ConvertedRecords],
     ) -> None:
+        """`kept`: those of the same response whose first batch is kept until it is sent."""
         super().__init__(len(source))
         self._conversion = conversion
         self._item = item
+        self._kept = kept
         self._source = source
         self._converter = DownConverter(
             partial(_read_at, source), len(source), magic, item.fetch_offset
@@ -249,9 +271,15 @@ class ConvertedRecords(LazyPart):
 
     async def _convert(self, client: Client, chunk_bytes: int) -> bytes:
         content, self.lease = await self._conversion.convert(
-            self._converter, self._item.topic or "", client, chunk_bytes
+            self._converter, self._item.topic or "", client, chunk_bytes, self._drop_kept
         )
         return content
+
+    def _drop_kept(self) -> None:
+        for each in self._kept:
+            if each._first is not None:
+                each.drop()
+        self._kept.clear()
 
     def log_failure(self, error: Exception) -> None:
         """Records could not be converted."""
@@ -269,6 +297,13 @@ class _Converted(NamedTuple):
     records: bytes
     messages: int
     seconds: float
+
+
+def _release(results: list[FetchResult]) -> None:
+    """The response is not sent."""
+    for _, data in results:
+        if isinstance(data.records, ConvertedRecords):
+            data.records.release()
 
 
 def _magic_of(version: int) -> int:

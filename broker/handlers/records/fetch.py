@@ -99,6 +99,8 @@ class FetchHandler:
         fetch = yield from self._sessions.context(
             request, version, snapshot.topic_names, is_follower
         )
+        session = fetch.session
+        changes = 0 if session is None else session.changes
         params.only_news = is_follower and not fetch.sends_all
         topics = snapshot.topics
         results: list[FetchResult] = []
@@ -113,9 +115,11 @@ class FetchHandler:
             wanted = yield from _sort_out(wanted, topics, may_check, failed)
             if params.only_news and not failed:
                 fetch.set_known_in(topics)  # of followers only: few sessions keep what they knew
-        session = fetch.session
-        if failed and session is not None and session.watch is not None:
-            session.watch.scan_next_time()
+        if session is not None:
+            if failed and session.watch is not None:
+                session.watch.scan_next_time()
+            if failed or session.changes != changes:  # another request has changed or ended it
+                session = None
         if wanted:  # else there is nothing to wait for: the response has errors only
             found = yield from self._replica_manager.fetch(
                 params,
@@ -124,7 +128,7 @@ class FetchHandler:
                     context,
                     self._late_response(context, fetch, is_follower, reading, failed, may_read),
                 ),
-                None if failed else session,
+                session,
             )
             if found is None:
                 return DEFERRED

@@ -106,6 +106,29 @@ def test_offsets_of_many_partitions_are_collected_in_several_turns() -> None:
     run(body)
 
 
+@pytest.mark.parametrize("steps", range(24))
+@pytest.mark.usefixtures("_short_turns")
+def test_a_partition_that_goes_at_any_time_is_not_fetched_any_more(steps: int) -> None:
+    """Also while the offsets of a request are collected whose response is empty."""
+
+    async def body(pair: Pair) -> None:
+        for index in range(PARTITIONS):
+            pair.begin(index=index)
+        await pair.next_fetch()
+        pair.leader.waiting.pop(0)[2].set_result(response())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        pair.fetcher.remove(pair.following.partition(0).key)
+        forgotten: list[int] = []
+        for _ in range(2):
+            request, _ = await pair.next_fetch()
+            forgotten += [each for row in request.forgotten_topics_data for each in row.partitions]
+            pair.leader.waiting.pop(0)[2].set_result(FetchResponse(session_id=1))
+        assert forgotten == [0]
+
+    run(body)
+
+
 @pytest.mark.usefixtures("_short_turns")
 def test_a_partition_that_is_added_while_none_is_found_is_fetched_at_once() -> None:
     async def body(pair: Pair) -> None:

@@ -217,6 +217,20 @@ def test_a_follower_that_restarts_or_leaves_the_isr_is_read() -> None:
         assert [1] in follower.read_items, "it is read until the follower is in the ISR"
 
 
+def test_a_scan_that_is_requested_during_another_one_takes_place() -> None:
+    """Reading pauses; what it had read before may have changed without a report."""
+    follower = Follower()
+    watch, items = follower.session.watch, follower.items
+    assert watch is not None
+    watch.scan_next_time()
+    for is_requested, expected in ((True, items), (False, items), (False, [])):
+        found = watch.begin(items, follower.params.replica_epoch, follower.now(), 1000)
+        assert list(found) == expected
+        if is_requested:
+            follower.manager.forget_broker_epochs()
+        watch.end()
+
+
 def test_the_progress_of_partitions_that_are_not_read() -> None:
     """A follower that was idle for long has caught up until its last request."""
     follower = Follower()

@@ -251,6 +251,18 @@ def admit(memory: MemoryBudget, sender: Sender, api_key: int, size: int, **more:
     return memory.admit(sender, api_key, size, **more)  # type: ignore[arg-type]
 
 
+async def test_a_broker_that_stops_leaves_no_task_that_waits() -> None:
+    pool = pool_of(10)
+    leased(pool, "x", 10)
+    task = spawn(pool.leased("a", 10), name="waits")
+    await asyncio.sleep(0)
+    assert pool.waiting == 1
+    pool.clear()
+    await asyncio.wait([task], timeout=5)
+    assert task.cancelled()
+    assert (pool.waiting, pool.used) == (0, 10)
+
+
 def test_brokers_have_a_reserve_that_clients_do_not_get() -> None:
     memory = budget()
     assert memory.request_limit == 16 * MIB

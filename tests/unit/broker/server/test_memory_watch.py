@@ -124,5 +124,18 @@ def test_settings_come_first() -> None:
     assert scene.watch.available == 256 * MIB
 
 
+def test_workers_of_a_machine_share_its_memory() -> None:
+    """Each of them with the shares of all of it would use twice what there is."""
+    scene = Scene(1024 * MIB, 60 * MIB, processes=8)
+    assert scene.watch.available == 128 * MIB
+    assert scene.budget.request_limit == 16 * MIB
+    scene.available = 2048 * MIB
+    scene.seconds(module.LIMIT_INTERVALS + 1)
+    assert scene.budget.request_limit == 32 * MIB
+    assert Scene(1024 * MIB, 60 * MIB, processes=8, memory_bytes=64 * MIB).watch.available == (
+        64 * MIB
+    )
+
+
 def test_the_allocator_can_be_trimmed() -> None:
     trim_allocator()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import struct
+import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -191,6 +192,33 @@ async def test_a_failed_commit_ends_all_connections_and_the_server(
     assert server.failure is not None
     with pytest.raises(StoreError, match="cannot be written: database or disk is full"):
         await server.failure
+
+
+async def test_a_stop_while_the_file_system_hangs_does_not_hold_the_loop(
+    server: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The supervisor of workers opens the tree again then, and has to go on meanwhile."""
+    client = await WireClient.connected(server)
+    writes, goes_on = threading.Event(), threading.Event()
+
+    def hang(*arguments: object) -> None:
+        writes.set()
+        goes_on.wait(5)
+
+    assert server._commits is not None
+    monkeypatch.setattr(server._commits.file, "commit", hang)
+    client.send(
+        OpCode.CREATE,
+        jute.string("/a") + jute.buffer(b"") + jute.acl(OPEN) + jute.int32(0),
+    )
+    assert await asyncio.to_thread(writes.wait, DEADLINE_SECONDS)
+    began = time.monotonic()
+    async with asyncio.TaskGroup() as group:
+        stopping = group.create_task(server.stop())
+        await asyncio.sleep(0)
+        assert time.monotonic() - began < 2
+        assert not stopping.done()
+        goes_on.set()
 
 
 async def test_sessions_ephemerals_and_acls_survive_a_restart(tmp_path: Path) -> None:

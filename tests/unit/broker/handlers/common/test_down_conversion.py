@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ from ottla.broker.metrics.topic_statistics import BrokerTopicStatistics
 from ottla.broker.replication.fetch_sessions import FetchItem
 from ottla.broker.requests.memory_budget import Pool
 from ottla.broker.runtime.tasks import WorkerPool
+from ottla.protocol.messages.fetch import FetchResponse
 from ottla.protocol.records.builder import build_batch
 from ottla.protocol.records.convert import DEFAULT_CHUNK_BYTES
 from ottla.protocol.records.errors import DecompressedTooLargeError, UnsupportedCompressionError
@@ -35,8 +37,10 @@ class Conversion(DownConversion):
             self.threads, lambda _: None, lambda *_: True, BrokerTopicStatistics(), self.pool
         )  # type: ignore[arg-type]  # no settings are asked for
 
-    def records(self, source: Any, item: FetchItem = ITEM) -> ConvertedRecords:
-        return ConvertedRecords(self, item, source, 1)
+    def records(
+        self, source: Any, item: FetchItem = ITEM, kept: list[ConvertedRecords] | None = None
+    ) -> ConvertedRecords:
+        return ConvertedRecords(self, item, source, 1, [] if kept is None else kept)
 
 
 async def all_of(part: ConvertedRecords) -> list[bytes]:
@@ -139,3 +143,53 @@ async def test_no_more_is_decompressed_than_there_is_memory() -> None:
     for conversion in (small, large):
         assert conversion.pool.used == 0
         await conversion.threads.close()
+
+
+@pytest.mark.parametrize("values", [(10, 3_000), (3_000, 10), (3_000, 3_000)])
+async def test_who_waits_for_memory_holds_none(values: tuple[int, int]) -> None:
+    """The second partition, or the rest of the first one, needs all of the memory, of which the
+    first batch of the other one has a part."""
+    conversion = Conversion(32 << 20)
+    batches = [build_batch(rows(count, 1_000), codec=1) for count in values]
+    began = 0
+    all_began = asyncio.Event()
+
+    async def send(client: str) -> None:
+        nonlocal began
+        kept: list[ConvertedRecords] = []
+        parts = [conversion.records(build_batch(rows(3, 10)) + each, kept=kept) for each in batches]
+        for part in parts:
+            await part.begin(client)
+            kept.append(part)
+        began += 1
+        if began == 2:
+            assert conversion.pool.used > 0, "first batches are kept"
+            all_began.set()
+        await all_began.wait()
+        for part in parts:
+            assert len(list(read_records(b"".join(await all_of(part))))) >= 3
+
+    async with asyncio.timeout(10):
+        await asyncio.gather(send("a"), send("b"))
+    assert conversion.pool.used == 0
+    await conversion.threads.close()
+
+
+async def test_a_conversion_that_fails_releases_the_memory_of_the_others() -> None:
+    conversion = Conversion()
+    parts = [conversion.records(bytes(batch_of(3))) for _ in range(2)]
+    for part in parts:
+        await part.begin("client")
+    results: Any = [(ITEM, SimpleNamespace(records=part)) for part in parts]
+
+    async def fail(*_: object) -> None:
+        raise MemoryError
+
+    conversion._begin = fail  # type: ignore[method-assign, assignment]
+    closed: list[str] = []
+    context: Any = SimpleNamespace(close=closed.append)
+    with pytest.raises(MemoryError):
+        await conversion._run(context, FetchResponse(), results)
+    assert closed
+    assert conversion.pool.used == 0
+    await conversion.threads.close()

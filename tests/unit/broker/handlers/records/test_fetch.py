@@ -20,6 +20,7 @@ from ottla.protocol.messages.fetch import (
     ReplicaState,
 )
 from ottla.protocol.records.reader import read_records
+from ottla.protocol.steps import run_at_once
 from tests.doubles.replicas import BROKER, TOPIC, TOPIC_ID
 from tests.doubles.request_context import FakeContext, finished
 from tests.unit.broker.handlers.scene import DataPath
@@ -265,6 +266,24 @@ def test_a_partition_that_a_followers_session_gets_later_is_looked_for() -> None
     assert [(row.partition_index, row.error_code) for row in found if row.error_code] == [
         (1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     ]
+
+
+def test_a_followers_session_that_ends_while_its_request_pauses_is_not_watched() -> None:
+    """The follower has connected again; nothing would end the watch of the old session."""
+    path = DataPath()
+    for index in range(2):
+        path.lead(index, replicas=[BROKER, OTHER])
+    fields: dict[str, int] = {"replica": OTHER, "max_wait_ms": 0}
+    session_id = Fetched(path, 0, 0, session_epoch=0, **fields).response.session_id
+    request = FetchRequest(
+        session_id=session_id, session_epoch=1, replica_state=ReplicaState(OTHER, 1)
+    )
+    steps = path.fetch.handle(FakeContext(1, NEWEST), request)  # type: ignore[arg-type]  # a double
+    next(steps)
+    assert path.sessions.cache.get(session_id) is not None
+    path.sessions.cache.remove(session_id)
+    assert run_at_once(steps) is not DEFERRED
+    assert not path.manager.session_watches.by_key
 
 
 @pytest.mark.parametrize("replica", [-1, 2])
