@@ -325,18 +325,15 @@ def _start_broker(
     http: str,
     overrides: Sequence[str],
 ) -> Process:
-    replicas = min(3, brokers)
-    settings = {
+    from ottla.broker.config.resource_rules import replica_settings  # not for --help
+
+    settings: dict[str, object] = {
         "broker.id": number,
         "listeners": f"PLAINTEXT://127.0.0.1:{port}",
         "log.dirs": cluster.directory / f"broker-{number}",
         "zookeeper.connect": cluster.zookeeper,
         "zookeeper.session.timeout.ms": SESSION_TIMEOUT_MS,
-        "default.replication.factor": replicas,
-        "min.insync.replicas": min(2, replicas),
-        "offsets.topic.replication.factor": replicas,
-        "transaction.state.log.replication.factor": replicas,
-        "transaction.state.log.min.isr": min(2, replicas),
+        **replica_settings(brokers),
         "group.initial.rebalance.delay.ms": 0,
         "controlled.shutdown.max.retries": 1,
         "controlled.shutdown.retry.backoff.ms": 100,

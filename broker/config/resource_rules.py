@@ -24,6 +24,22 @@ from ottla.controller.admin.topic_limits import name_problem
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 
+def replica_settings(brokers: int) -> dict[str, int]:
+    """The settings of a cluster of so many brokers of which one may fail: three replicas of all
+    topics, internal ones included, or as many as there are brokers."""
+    replicas = min(3, brokers)
+    in_sync = min(2, replicas)
+    return {
+        "default.replication.factor": replicas,
+        "min.insync.replicas": in_sync,
+        "offsets.topic.replication.factor": replicas,
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": in_sync,
+        "share.coordinator.state.topic.replication.factor": replicas,
+        "share.coordinator.state.topic.min.isr": in_sync,
+    }
+
+
 class InvalidTopicValue(KafkaError):
     """A value that a setting cannot have; Kafka's ConfigException."""
 

@@ -213,16 +213,19 @@ class AutoTopicCreation:
         """Return the replication factor; with the embedded store at most the number of brokers.
 
         Kafka refuses to create the topic, so that groups do not work on a single broker before the
-        replication factor of the internal topic is set to 1.
+        replication factor of the internal topic is set to 1. The other workers of a machine may
+        start later.
         """
-        if not self._config.embedded or wanted <= live or live == 0:
+        worker = self._config.worker
+        brokers = live if worker is None else worker.workers
+        if not self._config.embedded or wanted <= brokers or brokers == 0:
             return wanted
         if name not in self._reduced_factor_logged:
             self._reduced_factor_logged.add(name)
             logger.info(
                 "Creating topic %s with replication factor %d instead of %d: not enough brokers",
                 name,
-                live,
+                brokers,
                 wanted,
             )
-        return live
+        return brokers

@@ -105,6 +105,12 @@ class ClusterSupport:
             spawn(self._ask_all(), name="group protocols of other brokers")
         return found
 
+    def metadata_changed(self) -> None:
+        """Forget the brokers that are not live: one that comes back may have other protocols."""
+        brokers = self._metadata.snapshot.brokers
+        for broker_id in [each for each in self._known if each not in brokers]:
+            del self._known[broker_id]
+
     def _others(self) -> Iterator[_Known | None]:
         """Yield what is known of each other live broker, None for one that is new here."""
         for broker_id, broker in self._metadata.snapshot.brokers.items():
@@ -125,8 +131,6 @@ class ClusterSupport:
         """Raise KafkaError: UNSUPPORTED_VERSION if a live broker does not have the protocol,
         COORDINATOR_NOT_AVAILABLE if a broker that is new here cannot be reached."""
         brokers = self._metadata.snapshot.brokers
-        for broker_id in [each for each in self._known if each not in brokers]:
-            del self._known[broker_id]
         lacking = [
             broker_id
             for broker_id, broker in sorted(brokers.items())

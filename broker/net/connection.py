@@ -171,7 +171,7 @@ class Connection:
         self.authenticated = not listener.requires_authentication
         self.client_software_name = ""  # set by the ApiVersions handler (KIP-511)
         self.client_software_version = ""
-        self.raises_epochs = False  # set by EndTxn of transaction version 2
+        self.raises_epochs = False  # set by requests of transaction version 2
         self.identified = False  # a whole request came in: it is a Kafka client
         self.max_frame_bytes = (
             listener.request_max_bytes if self.authenticated else listener.first_frame_max_bytes

@@ -584,6 +584,7 @@ class Broker:
         self._forget_settings(deleted)
         self.fetchers.metadata_changed()
         self.inter_broker_client.metadata_changed()
+        self.coordinators.support.metadata_changed()
         if self._quota_watcher is not None:
             self._quota_watcher()
 

@@ -247,7 +247,7 @@ def check_certificates(config: BrokerConfig, now: float | None = None) -> None:
     brokers; all of them together. `now` is in seconds since 1970.
 
     As in Kafka, an old certificate of another listener stops no start: it is a fault, and the
-    other listeners work. A single broker without ZooKeeper connects to no other.
+    other listeners work. A broker that is alone connects to no other; workers of one machine do.
     """
     listeners = [each.listener_name for each in config.listener_endpoints() if each.uses_tls]
     if not listeners:
@@ -261,7 +261,7 @@ def check_certificates(config: BrokerConfig, now: float | None = None) -> None:
         except ConfigError as error:
             errors.append(error)
             continue
-        if config.embedded or name != config.inter_broker_listener():
+        if config.alone or name != config.inter_broker_listener():
             continue
         dates = None if chain is None else chain.leaf.dates
         if dates is not None and dates.has_expired(time.time() if now is None else now):

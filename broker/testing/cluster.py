@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any
 
 from ottla.broker.cluster.metadata_cache import MetadataSnapshot
+from ottla.broker.config.resource_rules import replica_settings
 from ottla.broker.testing.embedded import (
     NOT_RUNNING,
     START_SECONDS,
@@ -127,15 +128,10 @@ class Cluster:
         self._thread.start()
         try:
             self._call(self._zookeeper.start(), START_SECONDS)
-            replicas = min(3, self._count)
             common: dict[str, Any] = {
                 "zookeeper.connect": self.zookeeper,
                 "zookeeper.session.timeout.ms": SESSION_TIMEOUT_MS,
-                "default.replication.factor": replicas,
-                "min.insync.replicas": min(2, replicas),
-                "offsets.topic.replication.factor": replicas,
-                "transaction.state.log.replication.factor": replicas,
-                "transaction.state.log.min.isr": min(2, replicas),
+                **replica_settings(self._count),
                 **self._settings,
             }
             # With the password of the brokers' own user, which is the same for all.

@@ -304,6 +304,8 @@ class Transaction:
             # First: the client may have the producer id that comes with the completion.
             raise RejectedRequest(ErrorCode.CONCURRENT_TRANSACTIONS)
         self._check_producer(producer)
+        if client_version >= TRANSACTION_VERSION_2:
+            _check_can_rise(producer)
         if self.is_changing:
             raise RejectedRequest(ErrorCode.CONCURRENT_TRANSACTIONS)
         if value.state is TransactionState.ONGOING:
@@ -363,6 +365,7 @@ class Transaction:
         Raises NeedsProducerId when there is no next epoch; `fresh_id` follows then.
         """
         value = self.value
+        _check_can_rise(producer)
         if value.state in COMPLETING and producer == value.client_producer:
             # The client goes on while the markers are written, and aborts. Kafka fences it.
             raise RejectedRequest(ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -449,6 +452,13 @@ class Transaction:
             and value.state in VALID_PREDECESSORS[TransactionState.DEAD]
             and value.update_timestamp_ms <= now_ms - expiration_ms
         )
+
+
+def _check_can_rise(producer: Producer) -> None:
+    """No client was given the last epoch. The marker of a transaction of version 2 that has it
+    could not have a higher one, and leaders would reject it as that of an earlier transaction."""
+    if producer.epoch >= MAX_EPOCH:
+        raise RejectedRequest(ErrorCode.PRODUCER_FENCED)
 
 
 def _completed(committed: bool) -> TransactionState:

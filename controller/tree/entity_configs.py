@@ -236,17 +236,26 @@ async def _delete_config(store: ZnodeStore, entity: str, change: CreateOp, versi
         if version != ANY_VERSION:
             raise BadVersion(path) from None
         raise
-    # users/u/clients and users/u are deleted when they are empty
-    parent = path.rpartition("/")[0]
-    while parent.count("/") > 2:
-        try:
-            data, stat = await store.get(parent)
-            if stat.children_count or (data and decode_config(parent, data)):
-                return
-            await store.delete(parent, stat.version)
-        except (NoNode, NotEmpty):
+    clients = path.rpartition("/")[0]
+    if clients.count("/") > 2:
+        await _delete_empty_user(store, clients)
+
+
+async def _delete_empty_user(store: ZnodeStore, clients: str) -> None:
+    """Delete users/u/clients and users/u if they are empty: both at once, as one that is left alone
+    by a lost connection would be taken for a damaged one, whose user may do nothing."""
+    user = clients.rpartition("/")[0]
+    try:
+        _, of_clients = await store.get(clients)
+        if of_clients.children_count:
             return
-        parent = parent.rpartition("/")[0]
+        ops: list[Op] = [DeleteOp(clients, of_clients.version)]
+        data, of_user = await store.get(user)
+        if of_user.children_count == 1 and not (data and decode_config(user, data)):
+            ops.append(DeleteOp(user, of_user.version))
+        await store.multi(ops)
+    except (NoNode, NotEmpty, BadVersion, MalformedZnode):
+        return  # another client has changed them, or somebody has damaged them
 
 
 ConfigCallback = Callable[[str, str, dict[str, str]], Awaitable[None] | None]

@@ -113,7 +113,8 @@ def default_case(manifests: Manifests) -> None:
 def alone_case(manifests: Manifests) -> None:
     settings = properties(manifests)
     expect("zookeeper.connect" not in settings, "one broker keeps its own znodes")
-    expect(settings["offsets.topic.replication.factor"] == "1", "there is one replica")
+    for name in ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic"):
+        expect(settings[f"{name}.replication.factor"] == "1", f"{name}: there is one replica")
     expect(("PodDisruptionBudget", "demo") not in manifests, "a budget would block the node")
     expect(("StatefulSet", "demo-zookeeper") not in manifests, "ZooKeeper was not wanted")
 

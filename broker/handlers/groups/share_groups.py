@@ -73,7 +73,8 @@ class ShareGroupHandlers:
         self, context: RequestContext, request: heartbeats.ShareGroupHeartbeatRequest
     ) -> None:
         try:
-            await self._check(context, request.group_id)
+            if request.member_epoch >= 0:  # one that leaves may do so in any cluster
+                await self._check(context, request.group_id)
             result = await self._groups.heartbeat(
                 request, context.header.client_id or "", f"/{context.client_host}"
             )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ottla.broker.cluster.endpoints import LeaderHints
 from ottla.broker.handlers.common.respond_later import respond_later
+from ottla.broker.handlers.common.transactional_produce import ADDS_PARTITIONS_SINCE
 from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.broker.requests.request_parts import PRODUCE
@@ -129,6 +130,9 @@ class ProduceHandler:
     ) -> Steps[ProduceResponse | Deferred | None]:
         """Append when the coordinator has verified that the transaction has the partitions."""
         version = context.header.api_version
+        if version >= ADDS_PARTITIONS_SINCE:
+            # Its EndTxn may go to another broker, which may be the one that is replaced.
+            context.connection.raises_epochs = True
         begun = yield from self._transactional.begin(entries, version)
         if begun.producer is None:
             return (yield from self._append(context, request, entries, response))

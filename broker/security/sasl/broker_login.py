@@ -25,6 +25,8 @@ class BrokerLogin:
     def __init__(self, security: Security, tokens: BrokerTokens | None = None) -> None:
         self.security = security
         self._tokens = tokens
+        # The number of the last change that was begun, and of the one that is in force.
+        self._begun = self._in_force = 0
 
     async def start(self) -> None:
         """Logs in where that takes a server. Raises ConfigError."""
@@ -33,8 +35,14 @@ class BrokerLogin:
 
     async def renew(self, changed: BrokerLogin) -> None:
         """Log in as `changed` says, for new connections. Raises ConfigError where that fails, and
-        nothing changes then."""
+        nothing changes then, as it does where a later change is in force already."""
+        self._begun += 1
+        number = self._begun
         await changed.start()
+        if number < self._in_force:
+            changed.stop()
+            return
+        self._in_force = number
         self.stop()
         self._tokens = changed._tokens
         self.security.become(changed.security)

@@ -3,12 +3,14 @@ from __future__ import annotations
 import pytest
 
 from ottla.broker.config.broker_config import BrokerConfig
+from ottla.broker.config.definitions import broker_settings
 from ottla.broker.config.errors import ConfigError
 from ottla.broker.config.resource_rules import (
     check_group_config,
     duration_ms,
     group_settings,
     is_offset_reset,
+    replica_settings,
     validate_topic_config,
 )
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -172,3 +174,11 @@ def test_the_limits_are_settings_of_the_broker() -> None:
         "group.share.max.partition.max.record.locks": 10_000,
     }
     check_group_config(wanted, lambda name: limits.get(name, 1))
+
+
+@pytest.mark.parametrize(("brokers", "replicas", "in_sync"), [(1, 1, 1), (2, 2, 2), (5, 3, 2)])
+def test_a_small_cluster_can_create_every_topic(brokers: int, replicas: int, in_sync: int) -> None:
+    found = replica_settings(brokers)
+    of_topics = {each for each in broker_settings() if each.endswith(".replication.factor")}
+    assert {name: found.pop(name) for name in of_topics} == dict.fromkeys(of_topics, replicas)
+    assert set(found.values()) == {in_sync}

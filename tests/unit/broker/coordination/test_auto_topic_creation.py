@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from ottla.broker.config.broker_config import BrokerConfig
+from ottla.broker.config.workers import WorkerPlace
 from ottla.broker.coordination import auto_topic_creation
 from ottla.broker.coordination.auto_topic_creation import AutoTopicCreation
 from ottla.broker.runtime.tasks import spawn
@@ -127,6 +128,25 @@ def test_a_broker_that_is_alone_makes_do_with_itself() -> None:
         assert scene.created[1].configs["min.insync.replicas"] == "1"
 
     run(body, live=1)
+
+
+@pytest.mark.parametrize(("workers", "factor"), [(2, 2), (4, 3)])
+def test_the_first_worker_of_a_machine_waits_for_the_others(workers: int, factor: int) -> None:
+    """With the replicas that were live when the first client came, the topic would stay so."""
+
+    async def body(scene: Scene) -> None:
+        place = WorkerPlace(0, workers, "here", "/run", {}, None)
+        config = scene.config.for_worker({"offsets.topic.replication.factor": "3"}, place)
+        creation = AutoTopicCreation(config, scene.metadata, scene._create)
+        codes = creation.create_in_background([GROUPS])
+        if scene.metadata.snapshot.brokers.keys() == {1}:
+            assert codes == {GROUPS: ErrorCode.INVALID_REPLICATION_FACTOR}
+        else:
+            await asyncio.sleep(0)
+            assert [topic.replication_factor for topic in scene.created] == [factor]
+
+    run(body, live=1)
+    run(body, live=workers)
 
 
 def test_one_broker_of_a_cluster_waits_for_the_others() -> None:

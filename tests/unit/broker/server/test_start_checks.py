@@ -9,6 +9,7 @@ import pytest
 
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.config.errors import ConfigError, ConfigErrors
+from ottla.broker.config.workers import WorkerPlace
 from ottla.broker.server import start_checks
 from ottla.broker.server.start_checks import (
     CertificateExpired,
@@ -79,7 +80,12 @@ def test_the_certificates_of_all_listeners_are_reported(tmp_path: Path) -> None:
 def test_an_old_certificate_of_another_listener_stops_no_start(tmp_path: Path) -> None:
     certificates = Certificates(tmp_path)
     check_certificates(_listeners(certificates, inter_broker_listener_name="PLAINTEXT"), now=4e9)
-    check_certificates(_listeners(certificates, zookeeper_connect=""), now=4e9)
+    alone = _listeners(certificates, zookeeper_connect="")
+    check_certificates(alone, now=4e9)
+    # Workers of one machine are brokers of a cluster, also without ZooKeeper.
+    worker = alone.for_worker({}, WorkerPlace(0, 2, "here", "/run", {}, None))
+    with pytest.raises(CertificateExpired, match="the certificate of listener A"):
+        check_certificates(worker, now=4e9)
 
 
 def test_a_message_names_some_of_many_topics_with_tiered_storage() -> None:

@@ -197,6 +197,19 @@ def last(setup: Setup) -> Producer:
     return Producer(value.producer_id, value.epoch)
 
 
+def test_a_client_that_uses_the_epoch_of_fencing_begins_no_transaction() -> None:
+    """Its markers could not be told from late ones, so nothing would end it."""
+    setup = at_epoch(MAX_EPOCH)
+    producer = last(setup)
+    assert setup.add(producer, T0, client_version=TRANSACTION_VERSION_2) == FENCED
+    assert setup.add(producer, T0) == NONE  # of version 1
+    assert setup.end_and_raise(producer) == [(FENCED, NO_PRODUCER)]
+    setup.timer.advance(1_000_000)
+    assert setup.state() is S.COMPLETE_ABORT
+    (marker,) = [marker for _, request in setup.leaders.requests for marker in request.markers]
+    assert (marker.producer_epoch, marker.transaction_version) == (MAX_EPOCH, 0)
+
+
 @pytest.mark.parametrize("fails_over", [False, True])
 def test_after_the_last_epoch_comes_a_new_producer_id(fails_over: bool) -> None:
     setup = at_epoch(LAST_USABLE_EPOCH)

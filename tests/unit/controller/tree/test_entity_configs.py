@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import pairwise
 from typing import cast
 
@@ -20,6 +21,7 @@ from ottla.controller.tree.entity_configs import (
     entity_path,
     read_config,
     read_configs,
+    read_entities,
     write_config,
 )
 from ottla.controller.tree.store import (
@@ -391,3 +393,25 @@ async def test_change_whose_response_is_lost_is_made_once(how: str) -> None:
             break
         at += 1
     assert at > 2, "it is read and written"
+
+
+@pytest.mark.parametrize("how", [BEFORE, AFTER])
+async def test_a_user_without_settings_is_never_taken_for_a_damaged_one(how: str) -> None:
+    """Wherever the connection is lost while the last settings below the user are removed."""
+    at, was_interrupted = 1, True
+    while was_interrupted:
+        inner = EmbeddedStore()
+        await inner.connect()
+        await make_paths(inner, [znodes.CONFIG_CHANGES])
+        await write_config(inner, "users/u/clients/c", {"producer_byte_rate": "1"})
+        store = cast("ZnodeStore", InterruptedStore(inner))
+        store.interrupt(at, how)  # type: ignore[attr-defined]
+        with suppress(ConnectionLost):
+            await write_config(store, "users/u/clients/c", {})
+        assert await read_entities(inner, ["users/u"]) == {"users/u": {}}
+        was_interrupted = store.is_past  # type: ignore[attr-defined]
+        if not was_interrupted:
+            assert await inner.children("/config/users") == []
+        await inner.close()
+        at += 1
+    assert at > 4, "it is read and written several times"

@@ -80,6 +80,16 @@ async def test_a_broker_of_the_cluster_has_no_share_groups() -> None:
     assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
+async def test_a_member_leaves_when_a_broker_without_share_groups_has_come() -> None:
+    scene = Scene()
+    await beat(handlers(scene))
+    response = await beat(handlers(scene, ErrorCode.UNSUPPORTED_VERSION), -1)
+    assert (response.error_code, response.member_epoch) == (ErrorCode.NONE, -1)
+    group = scene.groups.find("g")
+    assert group is not None
+    assert not group.members
+
+
 async def test_another_coordinator() -> None:
     scene = Scene()
     scene.coordinator.on_resigned(0)

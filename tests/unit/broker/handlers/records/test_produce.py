@@ -317,9 +317,12 @@ ADDS = 12
 def test_from_version_12_on_partitions_are_added(version: int) -> None:
     path = DataPath()
     path.lead()
-    (row,) = rows(ask(path, request(transactional(), transactional_id="x"), version))
+    asked = ask(path, request(transactional(), transactional_id="x"), version)
+    (row,) = rows(asked)
     assert row.error_code == 0
     assert path.verifier.adds == (version == ADDS)
+    # It reconnects when transaction version 2 is off, and learns that.
+    assert asked.context.connection.raises_epochs == (version == ADDS)
 
 
 @pytest.mark.parametrize("level", [0, 2])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, cast
 
 import pytest
 
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.config.errors import ConfigError
+from ottla.broker.runtime.tasks import spawn
 from ottla.broker.security.sasl.broker_login import BrokerLogin, build_broker_login
 from ottla.protocol.client.security import Security
 
@@ -46,3 +48,24 @@ async def test_a_login_that_fails_changes_nothing() -> None:
     with pytest.raises(ConfigError, match="no token"):
         await held.renew(Fails(Security()))
     assert held.security.password == "one"
+
+
+async def test_a_slow_change_does_not_replace_a_later_one() -> None:
+    class Slow(BrokerLogin):
+        is_stopped = False
+
+        async def start(self) -> None:
+            await later.wait()
+
+        def stop(self) -> None:
+            self.is_stopped = True
+
+    later = asyncio.Event()
+    held, slow = login("one"), Slow(login("two").security)
+    renewal = spawn(held.renew(slow), name="slow")
+    await asyncio.sleep(0)
+    await held.renew(login("three"))
+    later.set()
+    await renewal
+    assert held.security.password == "three"
+    assert slow.is_stopped
