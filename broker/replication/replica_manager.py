@@ -86,12 +86,12 @@ _INTERVAL_MS = 10_000
 _MAX_TRACKED = 1_000
 
 
-# Of the partitions of a fetch: the results, their bytes, whether the response is sent at once, and
-# the partition that is read from remote storage before, one of a request.
 # A follower waits for news for a part of the time after which it would lag too much, or would
 # take the leader for dead.
 _SHARE_OF_TIMEOUT = 4
 
+# Of the partitions of a fetch: the results, their bytes, whether the response is sent at once, and
+# the partition that is read from remote storage before, one of a request.
 ReadResults = tuple["list[FetchResult]", int, bool, "RemoteStorageFetch | None"]
 
 

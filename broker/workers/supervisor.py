@@ -198,7 +198,8 @@ class Supervisor:
         self._end = loop.create_future()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop_for, number.name)
-        loop.add_signal_handler(signal.SIGHUP, self._replace_all)
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as with nohup
+            loop.add_signal_handler(signal.SIGHUP, self._replace_all)
         place = self._prepared.place
         server = await asyncio.start_unix_server(
             self._serve_worker, place.control_socket, limit=MAX_MESSAGE_BYTES
