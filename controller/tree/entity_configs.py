@@ -152,8 +152,8 @@ async def change_config(
     As `write_config`; `change` runs again if the entity changes meanwhile, so that of two changes
     at the same time none is lost. (In Kafka it may be.) What it raises is passed on.
 
-    It runs once more after a write whose response was lost: if that was applied, the change makes
-    no difference any more.
+    It runs once more after a write whose response was lost, and writes again even if that was
+    applied: only a response says that the change is durable.
     """
     path = znodes.config_path(entity)
     was_lost = False
@@ -167,8 +167,6 @@ async def change_config(
         except MalformedZnode as error:
             logger.error("Replacing malformed configuration: %s", error)
         properties = await change(before)
-        if was_lost and properties == before:
-            return properties
         try:
             await write_config(store, entity, properties, version=version)
         except BadVersion:

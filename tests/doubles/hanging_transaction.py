@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 
 from ottla.protocol.client.blocking import BlockingClient
-from ottla.protocol.client.operations import TRANSACTION
+from ottla.protocol.client.operations import TRANSACTION, Versions
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.protocol.messages.produce import (
     PartitionProduceData,
@@ -47,6 +47,7 @@ def produce_late(bootstrap: str, partition: TopicPartition, value: bytes) -> tup
             topic_data=[TopicProduceData(partition.topic, rows)],
         )
         leader = client.leader(partition).node_id
-        response = client.send(leader, request)
+        # From version 12 on a produce adds its partition to the transaction.
+        response = client.send(leader, request, versions=Versions(high=11))
         assert isinstance(response, ProduceResponse)
         return begun.producer_id, response.responses[0].partition_responses[0].error_code

@@ -103,6 +103,12 @@ class Probe(NamedTuple):
     mechanism: str = ""
     #: Whether an open listener takes the value at run time.
     renewable: bool = False
+    #: Of a start with the value, if that is another thing than `after`.
+    after_start: object = None
+
+    @property
+    def at_start(self) -> object:
+        return self.after if self.after_start is None else self.after_start
 
 
 def address(broker: Broker, listener: str) -> tuple[str, int]:
@@ -262,6 +268,7 @@ OF_TLS = [
         NO_START,
         unverified,
         AS_TEXT,
+        after_start=REFUSED,  # a fault, as of every key that is not the certificate's
     ),
     Probe(
         "ssl.keystore.certificate.chain",
@@ -270,6 +277,7 @@ OF_TLS = [
         NO_START,
         unverified,
         AS_TEXT,
+        after_start=REFUSED,  # a fault, as of every key that is not the certificate's
     ),
     Probe(
         "ssl.truststore.location",

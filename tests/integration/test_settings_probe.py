@@ -119,13 +119,13 @@ def test_in_the_file(world: World, probe: Probe) -> None:
     with started(world, probe.more) as broker:
         assert seen(world, probe, broker) == probe.before
     with started(world, {**probe.more, probe.setting: probe.value}) as broker:
-        assert seen(world, probe, broker) == probe.after
+        assert seen(world, probe, broker) == probe.at_start
 
 
 @pytest.mark.parametrize("probe", [probe for probe in PROBES if probe.of_listener], ids=probe_id)
 def test_for_one_listener(world: World, probe: Probe) -> None:
     with started(world, {**probe.more, names_of(probe, "A"): probe.value}) as broker:
-        assert seen(world, probe, broker) == probe.after
+        assert seen(world, probe, broker) == probe.at_start
         if broker is not None:
             assert seen(world, probe, broker, "B") == probe.before
 

@@ -113,7 +113,7 @@ class AclStore:
         for _ in range(MAX_UPDATE_ATTEMPTS):
             before, version = await self._read(resource)
             after = change(before)
-            if after == before:
+            if after == before and not was_lost:
                 self._rules.replace(resource, before)
                 return
             announce = CreateOp(
@@ -121,21 +121,21 @@ class AclStore:
                 encode_acl_change(resource),
                 sequential=True,
             )
-            write: Op
-            if not after:
-                write = DeleteOp(path, version)
-            elif version < 0:
-                write = CreateOp(path, encode_acls(after))
-            else:
-                write = SetOp(path, encode_acls(after), version)
+            write: list[Op] = []
+            if after and version < 0:
+                write = [CreateOp(path, encode_acls(after))]
+            elif after:
+                write = [SetOp(path, encode_acls(after), version)]
+            elif version >= 0:
+                write = [DeleteOp(path, version)]
             try:
-                await self._store.multi([write, announce])
+                await self._store.multi([*write, announce])
             except (BadVersion, NodeExists, NoNode):
                 continue
             except ConnectionLost:
                 if was_lost:
                     raise
-                was_lost = True  # if it was applied, the change makes no difference any more
+                was_lost = True  # it may be applied, and only a response says that it is durable
                 continue
             self._rules.replace(resource, after)
             logger.info("Updated the ACLs of %s %s", resource.resource_type, resource.name)

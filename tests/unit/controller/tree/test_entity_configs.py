@@ -366,7 +366,7 @@ async def test_old_changes_are_removed() -> None:
 
 
 @pytest.mark.parametrize("how", [BEFORE, AFTER])
-async def test_change_whose_response_is_lost_is_made_once(how: str) -> None:
+async def test_change_whose_response_is_lost_has_the_effect_of_one(how: str) -> None:
     """Wherever the connection is lost; the second loss is the caller's."""
     at = 1
     while True:
@@ -386,7 +386,8 @@ async def test_change_whose_response_is_lost_is_made_once(how: str) -> None:
             assert at == 1, "a read of the real store is repeated there"
         else:
             assert await read_config(inner, "topics/t") == {"list": "a,b"}
-            assert len(await inner.children(znodes.CONFIG_CHANGES)) == 1
+            # What is applied is written again: only a response says that it is durable.
+            assert 1 <= len(await inner.children(znodes.CONFIG_CHANGES)) <= 2
         was_interrupted = store.is_past  # type: ignore[attr-defined]
         await inner.close()
         if not was_interrupted:
