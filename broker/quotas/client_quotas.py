@@ -19,6 +19,7 @@ Times are milliseconds on any one clock. Loop thread only.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import isnan
 from typing import TYPE_CHECKING
 
 from ottla.broker.quotas.connection_quotas import UNLIMITED
@@ -345,5 +346,10 @@ def _parsed(text: str) -> float:
 
 
 def limit_of(text: str) -> float:
-    """The limit that is in force for the text of a znode."""
-    return max(_parsed(text), 0.0)
+    """The limit that DescribeClientQuotas shows for the text of a znode: the number, as Kafka, also
+    if it is negative and allows nothing; 0, which is in force, for what is no number."""
+    try:
+        found = float(text)
+    except ValueError:
+        return 0.0
+    return 0.0 if isnan(found) else found

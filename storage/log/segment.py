@@ -536,15 +536,18 @@ class Segment:
 
     def truncate_indexes(self, offset: int, position: int) -> None:
         """Remove what the indexes have of batches from `position` on, where `offset` begins, and
-        what cannot be right. Those batches may be damaged: they are not read. Raises OSError."""
+        what cannot be right. Those batches may be damaged: they are not read. A damaged one in
+        front of them is left alone, as where nothing is recovered. Raises OSError."""
         self.txn_index.truncate_to(offset)
         self._keep_indexes_below(offset)
         try:
-            self.read_newest(position)
+            with suppress(CorruptLog):
+                self.read_newest(position)
         except CorruptIndex as damage:
             self.repair_indexes(damage)
             self._keep_indexes_below(offset)
-            self.read_newest(position)
+            with suppress(CorruptLog):
+                self.read_newest(position)
 
     def _keep_indexes_below(self, offset: int) -> None:
         self.offset_index.keep_valid(offset)

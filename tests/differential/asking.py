@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from ottla.protocol.message import Message, Struct
+from ottla.protocol.registry import ApiKey
 from tests.doubles.wire import ConnectionClosed, Wire
 
 # What two brokers rightly differ in: ids they chose, where they live, what time it was.
@@ -20,6 +21,13 @@ DIFFERENT = frozenset(
         "unknown_tagged_fields",
     }
 )
+# Transaction version 2 has the versions that follow.
+NEWEST_OF_KAFKA_3 = {
+    ApiKey.PRODUCE: 11,
+    ApiKey.END_TXN: 4,
+    ApiKey.WRITE_TXN_MARKERS: 1,
+    ApiKey.TXN_OFFSET_COMMIT: 4,
+}
 SORT_KEYS = (
     *("name", "topic", "topic_name", "partition", "partition_index", "partition_id", "index"),
     *("group_id", "key"),

@@ -57,4 +57,4 @@ def test_a_program_is_checked_against_the_wheel(installed: Installed, tmp_path: 
     assert 'Revealed type is "def (' in said
     wrong = run(*mypy, "wrong.py", cwd=tmp_path)
     assert wrong.returncode == 1
-    assert 'incompatible type "str"; expected "int"' in wrong.stdout
+    assert 'incompatible type "str"; expected "int | None"' in wrong.stdout

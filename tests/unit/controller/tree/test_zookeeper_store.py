@@ -167,7 +167,8 @@ async def test_one_dead_server_among_several(zookeeper: ZooKeeperProcess) -> Non
 async def test_outage_is_waited_out_without_blocking_the_loop(
     own_zookeeper: ZooKeeperProcess,
 ) -> None:
-    store = await opened(own_zookeeper.connect)
+    # A busy machine takes many seconds to start the server again.
+    store = await opened(own_zookeeper.connect, session_timeout_ms=40_000)
     notified: list[str] = []
     store.on_session(notified.append)
     await store.create("/a", b"x")
