@@ -10,7 +10,7 @@ or structs, so that its caller can encode the others later.
 
 from __future__ import annotations
 
-from ottla.protocol.encode_run import RunWriter
+from ottla.protocol.encode_run import ZERO_BYTE, RunWriter
 from ottla.protocol.layout import FIXED_CODES, Layout, default_expression
 from ottla.protocol.primitives import (
     encode_string_length,
@@ -123,7 +123,9 @@ class EncodeCompiler(RunWriter):
         self.path.append("_tagged_fields")
         self.emit(f"{section} = encode_tagged_fields({section}, {unknown})")
         self.indent -= 1
-        self.item("B", "0", guard=f"{section} is None", otherwise=section)
+        # Among other items that do not fit, the section may be None where it is written by itself.
+        otherwise = f"{section} or {ZERO_BYTE}"
+        self.item("B", "0", guard=f"{section} is None", otherwise=otherwise)
         self.path.pop()
 
     def known_tags(

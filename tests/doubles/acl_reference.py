@@ -1,6 +1,7 @@
 """ACLs decided by a plain scan of all of them, to compare the indexes with.
 
-Written from Kafka's rules: a denial wins; READ, WRITE, DELETE and ALTER include DESCRIBE, and
+Written from Kafka's rules, but that a denial of an operation that is not known is one of all, and
+not of none: a denial wins; READ, WRITE, DELETE and ALTER include DESCRIBE, and
 ALTER_CONFIGS includes DESCRIBE_CONFIGS; a literal "*" stands for all names.
 """
 
@@ -20,6 +21,9 @@ INCLUDED_IN = {
     "Describe": {"Describe", "Read", "Write", "Delete", "Alter"},
     "DescribeConfigs": {"DescribeConfigs", "AlterConfigs"},
 }
+
+
+KNOWN = frozenset(OPERATION_NAMES.values())
 
 
 class ReferenceRules:
@@ -52,7 +56,7 @@ class ReferenceRules:
             return without_acls
         wanted = OPERATION_NAMES[operation]
         mine = [acl for acl in matching if _is_for(acl, principal, host)]
-        if any(acl.permission_type == "Deny" and acl.operation in (wanted, "All") for acl in mine):
+        if any(acl.permission_type == "Deny" and _denies(acl, wanted) for acl in mine):
             return False
         including = {*INCLUDED_IN.get(wanted, {wanted}), "All"}
         return any(acl.permission_type == "Allow" and acl.operation in including for acl in mine)
@@ -66,13 +70,17 @@ class ReferenceRules:
         *,
         without_acls: bool,
     ) -> bool:
-        wanted = (OPERATION_NAMES[operation], "All")
+        wanted = OPERATION_NAMES[operation]
         mine = [
             (resource, acl.permission_type)
             for resource, acl in self.acls
             if resource.resource_type == RESOURCE_NAMES[resource_type]
             and _is_for(acl, principal, host)
-            and acl.operation in wanted
+            and (
+                _denies(acl, wanted)
+                if acl.permission_type == "Deny"
+                else acl.operation in (wanted, "All")
+            )
         ]
         denied = [resource for resource, permission in mine if permission == "Deny"]
         allowed = [resource for resource, permission in mine if permission == "Allow"]
@@ -85,6 +93,10 @@ class ReferenceRules:
 
 def _is_for(acl: Acl, principal: str, host: str) -> bool:
     return acl.principal in (principal, "User:*") and acl.host in (host, "*")
+
+
+def _denies(acl: Acl, wanted: str) -> bool:
+    return acl.operation in (wanted, "All") or acl.operation not in KNOWN
 
 
 def _stands_for(resource: AclResource, name: str) -> bool:

@@ -279,7 +279,8 @@ async def test_a_large_group_is_described(meter: TurnMeter) -> None:
         group.targets[name] = assigned
     request = ConsumerGroupDescribeRequest([GROUP])
     context = context_of(request, 1)
-    handlers = ConsumerGroupHandlers(cast("Any", setup.coordinator.consumers), cast("Any", None))
+    nothing = cast("Any", None)  # neither is used
+    handlers = ConsumerGroupHandlers(cast("Any", setup.coordinator.consumers), nothing, nothing)
     await begin(meter)
     await in_turns(respond(context, handlers.describe(context, request)))
     assert cast("Peer", context.connection).sent > MEMBERS * len(topic_ids) * 2 * 20
