@@ -69,7 +69,7 @@ SHORT_BYTES = 4096
 STALL_SECONDS = 5.0
 # So long a client may send nothing of a request meanwhile. On a thin line with many connections TCP
 # loses several retransmissions in a row, and waits twice as long after each.
-SILENCE_SECONDS = 10.0
+SILENCE_SECONDS = 5.0
 # Less than this in that time is nothing: a modem sends more.
 LEAST_PROGRESS_BYTES = 4096
 # And after this time a request that is not complete is not waited for by its client either: it is
