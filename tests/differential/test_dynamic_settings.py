@@ -16,6 +16,11 @@ from ottla.broker.config.definitions import (
 )
 from ottla.broker.config.listeners import LISTENERS, find_broker_setting, find_listener_setting
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
 from ottla.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -23,6 +28,7 @@ from ottla.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from tests.differential.asking import Pair
+from tests.doubles.eventually import eventually
 from tests.doubles.wire import Wire
 
 pytestmark = pytest.mark.kafka
@@ -77,6 +83,14 @@ def alter(wire: Wire, where: str, name: str, operation: int, value: str | None) 
     return row.error_code, row.error_message or ""
 
 
+def is_set(wire: Wire, name: str) -> bool:
+    """Whether the broker still has a dynamic value: it hears of a deletion a little later, and a
+    value of its own goes before that of the cluster."""
+    response = wire.ask(DescribeConfigsRequest([DescribeConfigsResource(BROKER, "0", [name])]), 4)
+    assert isinstance(response, DescribeConfigsResponse)
+    return any(row.config_source in (2, 3) for row in response.results[0].configs)
+
+
 def verdicts(bootstrap: str, name: str) -> dict[tuple[str, str], int]:
     found = {}
     with Wire(bootstrap) as wire:
@@ -86,6 +100,7 @@ def verdicts(bootstrap: str, name: str) -> dict[tuple[str, str], int]:
                 found[where, value] = code
                 if code == ErrorCode.NONE:
                     assert alter(wire, where, name, DELETE, None) == (0, ""), (name, value)
+                    eventually(lambda: not is_set(wire, name), f"{name} stays set")
                 else:
                     assert message, (name, value)
     return found
