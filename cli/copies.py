@@ -12,15 +12,8 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.cli.output import Cell, Failure, bytes_text
-from ottla.cli.reassign import ongoing
+from ottla.cli.reassign import ongoing, replica_sizes
 from ottla.protocol.client.errors import ClientError
-from ottla.protocol.client.operations import Node
-from ottla.protocol.errors import ErrorCode
-from ottla.protocol.messages.describe_log_dirs import (
-    DescribableLogDirTopic,
-    DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
-)
 from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -179,21 +172,4 @@ def _sizes(session: Session, copying: Iterable[Copying], live: Container[int]) -
         for each in (broker, leader):
             if each in live:
                 wanted[each][partition.topic].add(partition.partition)
-    found: _Sizes = {}
-    for broker, topics in sorted(wanted.items()):
-        asked = [DescribableLogDirTopic(topic=t, partitions=sorted(n)) for t, n in topics.items()]
-        try:
-            response = session.call(
-                DescribeLogDirsResponse, DescribeLogDirsRequest(topics=asked), Node(broker)
-            )
-        except ClientError:
-            continue  # one that is down
-        if response.error_code != ErrorCode.NONE:  # the user may not
-            continue
-        sizes = found.setdefault(broker, {})
-        for directory in response.results:
-            for topic in directory.topics:
-                for row in topic.partitions:
-                    partition = TopicPartition(topic.name, row.partition_index)
-                    sizes[partition] = max(sizes.get(partition, 0), row.partition_size)
-    return found
+    return replica_sizes(session, wanted)

@@ -254,7 +254,11 @@ def _readable(row: dict[str, Cell]) -> dict[str, Cell]:
 def _progress(
     session: Session, moving: dict[TopicPartition, OngoingPartitionReassignment]
 ) -> list[dict[str, Cell]]:
-    sizes = _sizes(session, moving)
+    by_topic: dict[str, list[int]] = defaultdict(list)
+    for item in moving:
+        by_topic[item.topic].append(item.partition)
+    brokers = {broker for row in moving.values() for broker in row.replicas}
+    sizes = replica_sizes(session, dict.fromkeys(brokers, by_topic))
     rows: list[dict[str, Cell]] = []
     for item, row in sorted(moving.items()):
         old = _without(row.replicas, row.adding_replicas)
@@ -280,19 +284,19 @@ def _progress(
     return rows
 
 
-def _sizes(
-    session: Session, moving: dict[TopicPartition, OngoingPartitionReassignment]
+def replica_sizes(
+    session: Session, wanted: Mapping[int, Mapping[str, Iterable[int]]]
 ) -> dict[int, dict[TopicPartition, int]]:
-    """By broker; without those that do not say, such as one that is down and is replaced."""
+    """The bytes of replicas; `wanted` has partitions by broker and topic. Without the brokers that
+    do not say, such as one that is down and is replaced. Of a replica that moves between two
+    directories, those of the larger copy."""
     found: dict[int, dict[TopicPartition, int]] = {}
-    by_topic: dict[str, list[int]] = defaultdict(list)
-    for item in moving:
-        by_topic[item.topic].append(item.partition)
-    wanted = [DescribableLogDirTopic(topic=t, partitions=n) for t, n in by_topic.items()]
-    for broker in sorted({broker for row in moving.values() for broker in row.replicas}):
-        request = DescribeLogDirsRequest(topics=wanted)
+    for broker, topics in sorted(wanted.items()):
+        asked = [DescribableLogDirTopic(topic=t, partitions=sorted(n)) for t, n in topics.items()]
         try:
-            response = session.call(DescribeLogDirsResponse, request, Node(broker))
+            response = session.call(
+                DescribeLogDirsResponse, DescribeLogDirsRequest(topics=asked), Node(broker)
+            )
         except ClientError:
             continue
         if response.error_code != ErrorCode.NONE:  # the user may not
@@ -302,7 +306,7 @@ def _sizes(
             for topic in directory.topics:
                 for row in topic.partitions:
                     partition = TopicPartition(topic.name, row.partition_index)
-                    sizes[partition] = row.partition_size
+                    sizes[partition] = max(sizes.get(partition, 0), row.partition_size)
     return found
 
 

@@ -36,12 +36,7 @@ def announce(
     if http_port:
         lines.append(http_line(config, http_port))
     tree = config.zookeeper_connect or "in the data directory (this broker is alone)"
-    directories = ", ".join(os.path.abspath(path) for path in config.log_directories())
-    if config.ottla_log_format == TEXT:
-        lines += [f"data in {directories}", f"znode tree {tree}"]
-        print("\n  ".join([f"{title}.", *lines]), flush=True)
-    else:
-        logger.info("%s: %s; data in %s; znode tree %s", title, "; ".join(lines), directories, tree)
+    _write(config, title, lines, tree)
     names = {each.host: each for each in config.advertised_endpoints() if _is_name(each.host)}
     if names:
         spawn(_check_names(names), name="advertised-names")
@@ -69,6 +64,10 @@ def announce_workers(
         who = f"worker {number}, broker {worker['broker_id']}"
         lines += [f"{who}:  {line}" for line in worker["listeners"]]
     tree = config.zookeeper_connect or "in the data directory, served by this process"
+    _write(config, title, lines, tree)
+
+
+def _write(config: BrokerConfig, title: str, lines: list[str], tree: str) -> None:
     directories = ", ".join(os.path.abspath(path) for path in config.log_directories())
     if config.ottla_log_format == TEXT:
         lines += [f"data in {directories}", f"znode tree {tree}"]

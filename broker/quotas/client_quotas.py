@@ -19,7 +19,7 @@ Times are milliseconds on any one clock. Loop thread only.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import isnan
+from math import isnan, nan
 from typing import TYPE_CHECKING
 
 from ottla.broker.quotas.connection_quotas import UNLIMITED
@@ -298,8 +298,8 @@ class ClientQuotas:
 
         def limit(key: str) -> float | None:
             text = properties.get(key)
-            found = None if text is None else _parsed(text)
-            if found is None or found >= 0:
+            found = None if text is None else _number(text)
+            if found is None or found >= 0:  # NaN, which would limit nothing, is not
                 return found
             problems.append(f"{key} is {text!r}, which is no limit")
             return 0.0
@@ -336,20 +336,16 @@ class ClientQuotas:
             limits.set_ip_creation_rate(ip, rate)
 
 
-def _parsed(text: str) -> float:
-    """A limit as a znode has it; negative for what is none (NaN would limit nothing)."""
+def _number(text: str) -> float:
+    """The number in the text of a znode, NaN for what is none."""
     try:
-        found = float(text)
+        return float(text)
     except ValueError:
-        return -1.0
-    return found if found >= 0 else -1.0
+        return nan
 
 
 def limit_of(text: str) -> float:
     """The limit that DescribeClientQuotas shows for the text of a znode: the number, as Kafka, also
     if it is negative and allows nothing; 0, which is in force, for what is no number."""
-    try:
-        found = float(text)
-    except ValueError:
-        return 0.0
+    found = _number(text)
     return 0.0 if isnan(found) else found

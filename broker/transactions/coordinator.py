@@ -218,6 +218,14 @@ class TransactionCoordinator:
         else:
             self._init(transactional_id, timeout_ms, expected, None, response_callback)
 
+    def _with_new_id(
+        self, response_callback: ProducerCallback, then: Callable[[int], None]
+    ) -> None:
+        """Call `then` with a new producer id, or respond with the error if there is none."""
+        self._producer_ids.take(
+            lambda error, fresh: response_callback(error, NO_PRODUCER) if error else then(fresh)
+        )
+
     def _init(
         self,
         transactional_id: str,
@@ -253,14 +261,11 @@ class TransactionCoordinator:
             response_callback(rejection.code, NO_PRODUCER)
             return
         except NeedsProducerId:
-            self._producer_ids.take(
-                lambda error, fresh: (
-                    response_callback(error, NO_PRODUCER)
-                    if error
-                    else self._init(
-                        transactional_id, timeout_ms, expected, fresh, response_callback
-                    )
-                )
+            self._with_new_id(
+                response_callback,
+                lambda fresh: self._init(
+                    transactional_id, timeout_ms, expected, fresh, response_callback
+                ),
             )
             return
         if value.state is TransactionState.PREPARE_ABORT:
@@ -361,19 +366,11 @@ class TransactionCoordinator:
             response_callback(rejection.code, NO_PRODUCER)
             return
         except NeedsProducerId:
-            self._producer_ids.take(
-                lambda error, fresh: (
-                    response_callback(error, NO_PRODUCER)
-                    if error
-                    else self._end(
-                        transactional_id,
-                        producer,
-                        committed,
-                        fresh,
-                        response_callback,
-                        client_version,
-                    )
-                )
+            self._with_new_id(
+                response_callback,
+                lambda fresh: self._end(
+                    transactional_id, producer, committed, fresh, response_callback, client_version
+                ),
             )
             return
         given = (value or transaction.value).client_producer
