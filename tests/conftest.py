@@ -17,3 +17,7 @@ settings.load_profile("explore" if os.environ.get("OTTLA_EXPLORE") else "repeata
 # A shell starts what it puts into the background with SIGINT ignored, and so would be every process
 # that a test starts and ends as Ctrl-C does. One that is handled here is the default to them.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The same for SIGHUP and nohup, under which a broker rightly does not stop at a SIGHUP.
+if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda number, frame: None)
