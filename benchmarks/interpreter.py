@@ -37,6 +37,7 @@ print(json.dumps({
     "flags": flags,
     "debug": bool(sysconfig.get_config_var("Py_DEBUG")),
     "free_threaded": bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
+    "debian": "deb_system" in sysconfig.get_scheme_names(),
     "jit": None if jit is None or not jit.is_available() else jit.is_enabled(),
     "loop": loop,
 }))
@@ -57,6 +58,9 @@ class Build(NamedTuple):
     free_threaded: bool
     jit: bool | None
     loop: str
+    #: A package of Debian or a descendant: built with both options, which it removes from the
+    #: flags that `sysconfig` has.
+    debian: bool = False
 
     def options(self) -> list[str]:
         """The options of the build that decide on its speed."""
@@ -64,6 +68,8 @@ class Build(NamedTuple):
         pgo = "--enable-optimizations" in given or "-fprofile-use" in self.flags
         lto = "--with-lto" in given or "-flto" in self.flags
         found = ["PGO" if pgo else "no PGO", "LTO" if lto else "no LTO"]
+        if self.debian and not pgo:
+            found = ["a package of Debian: PGO, LTO"]
         if "--with-tail-call-interp" in given:
             found.append("tail calls")
         if self.jit is not None:

@@ -16,9 +16,10 @@ def test_options_that_decide_on_speed() -> None:
     arguments = "'--enable-optimizations' '--with-lto=full' '--with-tail-call-interp'"
     fast = PLAIN._replace(arguments=arguments, jit=True)
     assert fast.options() == ["PGO", "LTO", "tail calls", "JIT"]
-    # Debian's packages: the options are in the flags of the compiler.
-    debian = PLAIN._replace(flags="-fprofile-use -fprofile-correction -flto=auto", jit=False)
-    assert debian.options() == ["PGO", "LTO", "JIT off"]
+    # The options may be in the flags of the compiler only, or nowhere.
+    flags = PLAIN._replace(flags="-fprofile-use -fprofile-correction -flto=auto", jit=False)
+    assert flags.options() == ["PGO", "LTO", "JIT off"]
+    assert PLAIN._replace(debian=True).options() == ["a package of Debian: PGO, LTO"]
     assert PLAIN._replace(free_threaded=True, debug=True).options()[2:] == [
         "free-threaded",
         "debug",
