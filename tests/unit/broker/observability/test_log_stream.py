@@ -19,6 +19,7 @@ from ottla.broker.observability import log_stream as module
 from ottla.broker.observability.log_stream import LogStream, log_stream
 from tests.doubles.eventually import eventually
 
+
 @pytest.fixture(autouse=True)
 def draining() -> Iterator[None]:
     """As in a process whose loop runs."""

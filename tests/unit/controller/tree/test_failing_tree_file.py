@@ -323,8 +323,8 @@ async def test_a_start_on_a_file_system_that_hangs(
     may_go_on = threading.Event()
     monkeypatch.setattr(tree_file, "OPEN_SECONDS", 0.05)
     monkeypatch.setattr(TreeFile, "_open", lambda _: may_go_on.wait(DEADLINE_SECONDS))
+    path = str(tmp_path / "znodes.db")
     with pytest.raises(StoreError, match="no response of the file system"):
-        path = str(tmp_path / "znodes.db")
         await (ZooKeeperServer(path).start() if serves else EmbeddedStore(path).connect())
     may_go_on.set()
 
