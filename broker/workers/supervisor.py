@@ -65,6 +65,8 @@ TRANSIENT_PAUSE_SECONDS = 5.0
 
 # A worker that does not stop is killed after this long; closing many logs takes seconds.
 STOP_SECONDS = 60.0
+# A process that waits in the kernel for a disk ends when the disk responds, not before.
+KILLED_SECONDS = 10.0
 # How long a worker may take to be in sync again before the next one is replaced.
 IN_SYNC_SECONDS = 300.0
 _LOOK_SECONDS = 0.2
@@ -465,7 +467,11 @@ class Supervisor:
         except TimeoutError:
             logger.error("%s does not stop in %g s: killing it", worker, STOP_SECONDS)
             worker.signal(signal.SIGKILL)
-            await self._until_stopped(worker)
+            try:
+                async with asyncio.timeout(KILLED_SECONDS):
+                    await self._until_stopped(worker)
+            except TimeoutError:
+                logger.error("%s cannot be killed: it waits for a disk that hangs", worker)
 
     async def _until_stopped(self, worker: Worker) -> None:
         while worker.phase != "stopped":
@@ -481,7 +487,10 @@ class Supervisor:
 
     def _replace_all(self) -> None:
         """For SIGHUP."""
-        if not self._is_complete or self._is_stopping:
+        if self._is_stopping:
+            return
+        if not self._is_complete:
+            logger.warning("SIGHUP: ignored, the workers have not all started yet")
             return
         if self._replacement is not None and not self._replacement.done():
             logger.warning("SIGHUP: the workers are being replaced already")
