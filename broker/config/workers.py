@@ -101,10 +101,25 @@ def check_workers(config: BrokerConfig) -> None:
             _take_port(taken, endpoint.port, f"listener {endpoint.listener_name}", number)
     for name, port in bootstrap_ports(config).items():
         _take_port(taken, port, f"the bootstrap port of listener {name}", None)
+    _check_advertised(config, count)
     _check_directories(config, count)
     ids = [_broker_id(config, number) for number in range(count)]
     if config.broker_id >= 0 and len(set(ids)) < len(ids):
         raise ConfigError("ottla.workers.broker.ids: each worker needs a broker id of its own.")
+
+
+def _check_advertised(config: BrokerConfig, count: int) -> None:
+    """Clients would reach another broker than the one that they mean."""
+    found: dict[tuple[str, int], str] = {}
+    for number in range(count):
+        for each in _advertised(config, number) if number else config.advertised_endpoints():
+            whose = f"listener {each.listener_name} of worker {number}"
+            other = found.setdefault((each.host, each.port), whose)
+            if each.port and other != whose:
+                raise ConfigError(
+                    f"advertised.listeners: {other} and {whose} would both advertise "
+                    f"{each.host}:{each.port}; map the listeners to ports that are further apart."
+                )
 
 
 def _check_directories(config: BrokerConfig, count: int) -> None:

@@ -112,6 +112,18 @@ def test_a_worker_is_a_configuration_of_its_own() -> None:
             "listener SSL of worker 0 and listener PLAINTEXT of worker 1 would have the same port",
         ),
         ({"ottla_workers": "3", "ottla_workers_ports": "9300"}, "worker 2 has none"),
+        (
+            {
+                "ottla_workers": "2",
+                **TWO,
+                "advertised.listeners": "A://outside:19092,B://outside:19093",
+            },
+            "listener B of worker 0 and listener A of worker 1 would both advertise outside:19093",
+        ),
+        (
+            {"ottla_workers": "2", "advertised_listeners": "PLAINTEXT://outside:65535"},
+            "port 65536 of worker 1 is above",
+        ),
         ({"ottla_workers": "2", "ottla_workers_ports": "C:9300"}, "C is none of the listeners"),
         ({"ottla_workers": "2", "ottla_workers_ports": "x"}, "'x' has no port"),
         ({"ottla_workers": "2", "ottla_workers_bootstrap_ports": "1,2"}, "one is shared"),
