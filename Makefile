@@ -30,6 +30,12 @@ test-fast: $(STAMP) ## unit, property and tidy tests, without Java
 compat: $(STAMP) ## pinned real clients; writes docs/compatibility.md (ARGUMENTS=--both: on Apache Kafka 3.9.1, too)
 	@$(RUN) -m tests.compat.suites.run $(ARGUMENTS)
 
+compat-workers: $(STAMP) ## the clients of `make compat` against two workers of one machine (minutes)
+	@$(RUN) -m tests.compat.suites.run --workers 2 $(ARGUMENTS)
+	@OTTLA_COMPAT_WORKERS=--workers=2 $(RUN) -m pytest -q tests/compat/test_produce_consume.py \
+		tests/compat/test_groups.py tests/compat/test_group_strategies.py \
+		tests/compat/test_transactions.py tests/compat/test_java_clients.py
+
 compat-tools: $(STAMP) ## every subcommand of Kafka's tools beside Apache Kafka 3.9.1; writes docs/tools.md (minutes; Java, Maven)
 	@$(RUN) -m tests.compat.tools_table
 

@@ -10,7 +10,8 @@ compared with Kafka's stored figures of another run, which the table states.
     make bench                            at most about 90 minutes
     make bench ARGUMENTS="--quick"        short loads, one warm round
     make bench ARGUMENTS="--only latency,tiny"
-    make bench ARGUMENTS="--workers 2"    one more column: `ottla start --workers 2`
+    make bench ARGUMENTS="--workers 1"    without the column of `ottla start --workers 2`
+    make bench ARGUMENTS="--python /usr/bin/python3.14"    the Python of the broker's process
     make bench ARGUMENTS="--profile --rounds 1 --without-kafka"    where Ottla's time goes
 
 The table is also written as Markdown, with the figures of every round as JSON beside it.
@@ -19,6 +20,7 @@ The table is also written as Markdown, with the figures of every round as JSON b
 import argparse
 import os
 import shutil
+import sys
 import tempfile
 import time
 import traceback
@@ -30,7 +32,16 @@ from typing import NamedTuple
 
 import psutil
 
-from benchmarks import clients, coordinators, machine, profiles, scrape, targets, throughput
+from benchmarks import (
+    clients,
+    coordinators,
+    interpreter,
+    machine,
+    profiles,
+    scrape,
+    targets,
+    throughput,
+)
 from benchmarks.report import Report
 from tests.doubles import apache_kafka
 
@@ -108,9 +119,9 @@ WORKS = [
         for number in (1, 50)
     ),
     Work("latency", throughput.latencies),
-    Work("heartbeats", coordinators.heartbeats, one_broker=True),
-    Work("rebalance", coordinators.rebalance, one_broker=True),
-    Work("commits", coordinators.commits, one_broker=True),
+    Work("heartbeats", coordinators.heartbeats),
+    Work("rebalance", coordinators.rebalance),
+    Work("commits", coordinators.commits),
     Work("transactions", coordinators.transactional_produce),
     Work("resident", throughput.resident, restarts=True),
     Work("idle", throughput.idle, restarts=True),
@@ -279,7 +290,15 @@ def main() -> None:
         "--only", default="", help="only lines whose name contains one of these words: A,B"
     )
     parser.add_argument("--without-kafka", action="store_true")
-    parser.add_argument("--workers", type=int, default=1, help="a column of so many workers")
+    parser.add_argument(
+        "--workers", type=int, default=2, help="a column of so many workers; none for 1"
+    )
+    parser.add_argument(
+        "--python",
+        type=Path,
+        default=Path(sys.executable),
+        help="of the broker's process; clients keep that of this environment",
+    )
     parser.add_argument("--output", type=Path, default=CACHE / "results.md")
     parser.add_argument(
         "--profile", action="store_true", help="sample Ottla in one more round of each line"
@@ -288,6 +307,10 @@ def main() -> None:
         "--store-baseline", action="store_true", help="keep Kafka's medians for machines without it"
     )
     arguments = parser.parse_args()
+    try:
+        targets.Ottla.python = interpreter.with_packages(arguments.python)
+    except interpreter.NotUsable as error:
+        parser.error(str(error))
     if arguments.profile:
         profiles.check_available()
     parts = arguments.only.split(",")
@@ -298,7 +321,9 @@ def main() -> None:
         works = [work for work in works if not work.needs_java]
     if arguments.quick:
         arguments.rounds, arguments.scale = 1, 0.2
-    report = Report(arguments.output, machine.describe(), arguments.scale, with_kafka)
+    report = Report(
+        arguments.output, machine.describe(targets.Ottla.python), arguments.scale, with_kafka
+    )
     print(report.headline)
     run(works, arguments, with_kafka, report)
     report.print()

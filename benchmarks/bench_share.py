@@ -32,7 +32,7 @@ import psutil
 import uvloop
 
 from benchmarks import machine, targets
-from benchmarks.coordinators import Wire, connect, wait_for_coordinator
+from benchmarks.coordinators import Wire, connect, coordinator_of
 from ottla.protocol.message import Message
 from ottla.protocol.messages import alter_share_group_offsets as altering
 from ottla.protocol.messages import share_acknowledge as acknowledging
@@ -209,7 +209,7 @@ async def prepare(contestant: Contestant, records: int) -> bytes:
 
     request = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)])
     response = await _until(wire, request, 12, has_leader)
-    await wait_for_coordinator(contestant.bootstrap)
+    await coordinator_of(contestant.bootstrap, "ready")
     value = bytes(RECORD_BYTES)
     # Not a fixed time: retention would delete old records between two rounds.
     now_ms = int(time.time() * 1000)

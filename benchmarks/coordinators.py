@@ -43,6 +43,7 @@ T = TypeVar("T")
 
 JOIN_VERSION, SYNC_VERSION, HEARTBEAT_VERSION, COMMIT_VERSION = 7, 5, 4, 7
 REBALANCE_IN_PROGRESS = 27
+UNKNOWN_MEMBER_ID = 25
 SESSION_MS = 60_000
 READY_DEADLINE_S = 60.0
 COMMITTERS = 50
@@ -163,7 +164,8 @@ class Member:
 
 async def form_group(bootstrap: str, group: str, size: int) -> list[Member]:
     """A stable group of that many members."""
-    members = [Member(await connect(bootstrap), group) for _ in range(size)]
+    address = await coordinator_of(bootstrap, group)
+    members = [Member(await connect(address), group) for _ in range(size)]
 
     def is_complete() -> bool:
         generation = members[0].generation
@@ -173,18 +175,26 @@ async def form_group(bootstrap: str, group: str, size: int) -> list[Member]:
     return members
 
 
-async def wait_for_coordinator(bootstrap: str) -> None:
-    """Until groups are served: the first question makes the internal topic."""
-    wire = await connect(bootstrap)
+async def coordinator_of(bootstrap: str, group: str) -> str:
+    """The address of the coordinator of a group, when it serves it: the first question creates the
+    internal topic. Workers share the groups of a machine."""
     deadline = time.monotonic() + READY_DEADLINE_S
     while time.monotonic() < deadline:
-        found = await wire.call(FindCoordinatorRequest("ready", 0), 3)
-        assert isinstance(found, FindCoordinatorResponse)
-        if not found.error_code and await Member(wire, "ready").heartbeat() == 25:
+        wire = await connect(bootstrap)
+        try:
+            found = await wire.call(FindCoordinatorRequest(group, 0), 3)
+        finally:
             wire.close()
-            return
+        assert isinstance(found, FindCoordinatorResponse)
+        if not found.error_code:
+            address = f"{found.host}:{found.port}"
+            member = await connect(address)
+            served = await Member(member, group).heartbeat() == UNKNOWN_MEMBER_ID
+            member.close()
+            if served:
+                return address
         await asyncio.sleep(0.1)
-    raise TimeoutError("no group coordinator")
+    raise TimeoutError(f"no coordinator of {group}")
 
 
 async def in_portions(works: Iterable[Callable[[], Awaitable[T]]], portion: int = 50) -> list[T]:
@@ -199,7 +209,6 @@ async def in_portions(works: Iterable[Callable[[], Awaitable[T]]], portion: int 
 
 
 async def _heartbeats(target: targets.Target, scale: float) -> Measurements:
-    await wait_for_coordinator(target.bootstrap)
     groups, interval_s, rounds = int(1000 * scale), 3.0, 3
 
     def forming(number: int) -> Callable[[], Awaitable[list[Member]]]:
@@ -223,7 +232,6 @@ async def _heartbeats(target: targets.Target, scale: float) -> Measurements:
 
 
 async def _rebalance(target: targets.Target, scale: float) -> Measurements:
-    await wait_for_coordinator(target.bootstrap)
     members = await form_group(target.bootstrap, f"hundred-{target.round}", 100)
     taken = []
     before = target.processor_seconds()
@@ -243,14 +251,17 @@ async def _rebalance(target: targets.Target, scale: float) -> Measurements:
 
 
 async def _commits(target: targets.Target, scale: float) -> Measurements:
-    await wait_for_coordinator(target.bootstrap)
     clients.create_topic(target.bootstrap, "committed", 10)
+    addresses = [
+        await coordinator_of(target.bootstrap, f"committing-{number}")
+        for number in range(COMMITTERS)
+    ]
     deadline = time.perf_counter() + max(2.0, 10 * scale)
     done = 0
 
     async def commit(number: int) -> None:
         nonlocal done
-        wire = await connect(target.bootstrap)
+        wire = await connect(addresses[number])
         row = OffsetCommitRequestPartition(number % 10, 5, committed_metadata="")
         request = OffsetCommitRequest(
             f"committing-{number}", -1, "", topics=[OffsetCommitRequestTopic("committed", [row])]
@@ -272,11 +283,10 @@ async def _commits(target: targets.Target, scale: float) -> Measurements:
 
 
 async def _write_offsets(target: targets.Target, count: int) -> None:
-    await wait_for_coordinator(target.bootstrap)
     clients.create_topic(target.bootstrap, "loaded", OFFSETS_PER_COMMIT)
 
     async def commit(number: int) -> None:
-        wire = await connect(target.bootstrap)
+        wire = await connect(await coordinator_of(target.bootstrap, f"loading-{number}"))
         for offset in range(count // OFFSETS_PER_COMMIT // COMMITTERS):
             rows = [
                 OffsetCommitRequestPartition(index, offset, committed_metadata="")

@@ -163,7 +163,7 @@ def over_partitions(target: targets.Target, value: int, seconds: float) -> Figur
 
 def over_groups(target: targets.Target, value: int, seconds: float) -> Figures:
     """Commits of one offset, of one group after the other, over ten connections."""
-    asyncio.run(coordinators.wait_for_coordinator(target.bootstrap))
+    asyncio.run(coordinators.coordinator_of(target.bootstrap, "ready"))
     create_topic(target, TOPIC, 1)
     topic = OffsetCommitRequestTopic(TOPIC, [OffsetCommitRequestPartition(0, 1)])
     with wire.connect(target.bootstrap) as sock:

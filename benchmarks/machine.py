@@ -6,8 +6,11 @@ import signal
 import sys
 from pathlib import Path
 
+from benchmarks import interpreter
 
-def describe() -> str:
+
+def describe(python: Path = Path(sys.executable)) -> str:
+    """Of the machine and of the broker's interpreter."""
     model = "unknown processor"
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -19,7 +22,7 @@ def describe() -> str:
     load = os.getloadavg()[0]
     return (
         f"{model}, {os.cpu_count()} cores, {platform.system()} {platform.release()}, "
-        f"Python {platform.python_version()}, load before the run {load:.1f}"
+        f"{interpreter.describe(python)}, load before the run {load:.1f}"
     )
 
 

@@ -49,6 +49,17 @@ AIMS: Aims = [
     ("MB/s", 1.2, None),
 ]
 
+# With one worker for each core: all cores must bring what one lacks, at no more processor time.
+WORKERS_AIMS: Aims = [
+    ("clients' share", None, None),
+    ("over 1 connection(s)", None, None),
+    ("connection(s): broker CPU", None, 1.0),
+    ("connection(s)", 1.0, None),
+    ("offset commits/s", 1.0, None),
+    ("offset commit: broker CPU", None, 1.0),
+    ("resident after start", None, 0.18),
+]
+
 
 class Figures(NamedTuple):
     """The rounds of one measurement of one broker."""
@@ -84,6 +95,7 @@ class Row(NamedTuple):
     aim: str
     workers: str = ""
     workers_ratio: str = ""
+    workers_aim: str = ""
 
 
 def verdict(name: str, value: float, aims: Aims = AIMS) -> str:
@@ -104,10 +116,13 @@ def row_of(figure: Figure) -> Row:
         ratio = figure.ottla / figure.kafka
         ratio_text = f"{ratio:.2f}"
         aim = verdict(figure.name, ratio)
-    workers = workers_ratio = ""
+    workers = workers_ratio = workers_aim = ""
     if figure.workers is not None:
         workers = with_spread(figure.workers, figure.workers_spread)
-        workers_ratio = f"{figure.workers / figure.kafka:.2f}" if figure.kafka else ""
+        if figure.kafka:
+            ratio = figure.workers / figure.kafka
+            workers_ratio = f"{ratio:.2f}"
+            workers_aim = verdict(figure.name, ratio, WORKERS_AIMS)
     return Row(
         figure.name,
         with_spread(figure.ottla, figure.ottla_spread),
@@ -117,6 +132,7 @@ def row_of(figure: Figure) -> Row:
         aim,
         workers,
         workers_ratio,
+        workers_aim,
     )
 
 
@@ -198,7 +214,7 @@ class Report:
     def _titles(self) -> list[str]:
         titles = ["what", "Ottla", self._kafka_title(), "ratio", "cold ratio", "aim"]
         if any(WORKERS in brokers for brokers in self._collected.values()):
-            titles += ["Ottla, workers", "their ratio"]
+            titles += ["Ottla, workers", "their ratio", "their aim"]
         return titles
 
     def store_baseline(self) -> None:

@@ -8,7 +8,7 @@ import urllib.request
 import uvloop
 
 from benchmarks import clients, targets
-from benchmarks.coordinators import COMMIT_VERSION, COMMITTERS, connect, wait_for_coordinator
+from benchmarks.coordinators import COMMIT_VERSION, COMMITTERS, connect, coordinator_of
 from ottla.cli.zookeeper_server import free_port
 from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -25,7 +25,7 @@ READY_DEADLINE_S = 60.0
 
 
 async def _commit(target: targets.Target, groups: int) -> None:
-    await wait_for_coordinator(target.bootstrap)
+    await coordinator_of(target.bootstrap, "ready")
     clients.create_topic(target.bootstrap, TOPIC, PARTITIONS)
     clients.produce_records_per_s(target.bootstrap, TOPIC, 1_000, 100, {})
     numbers = iter(range(groups))

@@ -5,7 +5,6 @@ settings. Kafka runs with the heap and collector of its own start script and its
 whose processor time and memory are not counted.
 """
 
-import compileall
 import os
 import socket
 import subprocess
@@ -17,14 +16,12 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks import machine, wire
+from benchmarks import interpreter, machine, wire
 from ottla.broker.config.workers import BOOTSTRAP_PORT_ABOVE
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.doubles import apache_kafka
 from tests.doubles.certificates import Certificates
 
-ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("protocol", "storage", "controller", "broker", "cli")
 START_DEADLINE_S = 60.0
 KAFKA_JVM_OPTIONS = ("-Xmx1G", "-Xms1G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
 
@@ -100,10 +97,8 @@ class Target(ABC):
         command = self.command()
         output = (self.directory / "output.log").open("ab")
         self.started_at = time.perf_counter()
-        # An installed package has its bytecode; a shell that forbids writing it must not count.
-        environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
         self._popen = subprocess.Popen(
-            command, stdout=output, stderr=subprocess.STDOUT, env=environment
+            command, stdout=output, stderr=subprocess.STDOUT, env=interpreter.environment()
         )
         output.close()
         self.process = psutil.Process(self._popen.pid)
@@ -153,16 +148,16 @@ class Target(ABC):
 
 class Ottla(Target):
     name = "ottla"
+    #: Of the broker's process.
+    python = Path(sys.executable)
 
     def launch(self) -> None:
         """As `Target`; the bytecode is made before, as an installed package has it."""
-        for package in PACKAGES:
-            compileall.compile_dir(ROOT / package, quiet=1)
+        interpreter.compile_packages(self.python)
         super().launch()
 
     def command(self) -> list[str]:
-        executable = str(Path(sys.executable).with_name("ottla"))
-        return [executable, "start", str(self.write_properties())]
+        return [*interpreter.start_command(self.python), str(self.write_properties())]
 
 
 class OttlaWorkers(Ottla):
@@ -180,7 +175,9 @@ class OttlaWorkers(Ottla):
 
     def properties(self) -> dict[str, str]:
         workers = str(len(self.addresses))
-        return {"broker.id": "0", "ottla.workers": workers, **super().properties()}
+        given = {**super().properties(), "broker.id": "0", "ottla.workers": workers}
+        # One coordinator for each worker, as a topic has a partition for each.
+        return {**given, "offsets.topic.num.partitions": workers}
 
     def leaders(self, topic: str, partitions: int) -> list[str]:
         """As `Target`."""

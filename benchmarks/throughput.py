@@ -217,8 +217,13 @@ def tiny(target: targets.Target, scale: float) -> Measurements:
         numbers = [number % partitions for number in range(connections)]
         frames = [wire.produce_frame("tiny", each, batch) for each in numbers]
         addresses = [leaders[each] for each in numbers]
+        before = target.processor_seconds()
         done, _, taken = wire.drive(addresses, frames, WIRE_SECONDS * scale, 5)
+        used = target.processor_seconds() - before
+        share = taken / (taken + wire.WARM_UP_S)
         found[f"tiny requests/s over {connections} connection(s)"] = done / taken
+        label = f"tiny over {connections} connection(s): broker CPU us each"
+        found[label] = used * share / done * 1e6
     return found
 
 

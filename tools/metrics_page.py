@@ -18,6 +18,7 @@ from ottla.broker.metrics.telemetry.exported import MAX_SERIES
 from ottla.broker.metrics.topic_statistics import MAX_TOPICS, OTHER_TOPICS
 from ottla.broker.share.metrics import MAX_GROUPS, OTHER_GROUPS
 from ottla.broker.testing.embedded import Broker
+from ottla.broker.workers.metrics import own_metrics
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "metrics.md"
@@ -53,6 +54,16 @@ This page is generated from a running broker and from the names of a running Apa
 - Clients can push their own metrics (KIP-714): `ottla_client_...`, see [kips.md](kips.md).
 
 """
+
+_WORKERS_HEAD = """
+## Of several workers
+
+`ottla start --workers N` has one HTTP port for all workers ([workers.md](workers.md)). `/metrics`
+has every metric above with the label `worker`; `/metrics/total` adds the workers up. Both have
+these of the supervisor, too:
+
+| metric | type | labels | meaning |
+|---|---|---|---|"""
 
 _KAFKA_HEAD = """
 ## From Kafka's names
@@ -133,6 +144,17 @@ def served() -> list[Served]:
     return [Served(name, kinds[name], labels.get(name, ()), helps[name]) for name in kinds]
 
 
+def served_by_supervisor() -> list[Served]:
+    """What the supervisor of several workers adds."""
+    text = own_metrics([(0, True, 0)])
+    found = []
+    for name, meaning in re.findall(r"^# HELP (\S+) (.*)$", text, re.MULTILINE):
+        [kind] = re.findall(rf"^# TYPE {name} (\S+)$", text, re.MULTILINE)
+        [labels] = re.findall(rf"^{name}(?:{{(.*)}})? \S+$", text, re.MULTILINE)
+        found.append(Served(name, kind, tuple(re.findall(r"(\w+)=", labels)), meaning))
+    return found
+
+
 def _labels(registry: MetricsRegistry | None) -> dict[str, tuple[str, ...]]:
     assert registry is not None, "the broker has an HTTP port"
     return {metric.exposed_name: metric.labels for metric in registry.metrics}
@@ -151,6 +173,10 @@ def page(metrics: list[Served]) -> str:
         labels = ", ".join(f"`{label}`" for label in metric.labels)
         names = ", ".join(f"`{name}`" for name in dict.fromkeys(kafkas.get(metric.name, ())))
         lines.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} | {names} |")
+    lines.append(_WORKERS_HEAD)
+    for metric in served_by_supervisor():
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        lines.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |")
     lines.append(_KAFKA_HEAD)
     for section in dict.fromkeys(row.section for row in rows):
         lines += [

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.config.errors import ConfigError
 from ottla.broker.config.listeners import Endpoint
+from ottla.broker.runtime.usable_cores import usable_cores
 from ottla.storage.files.layout import parse_partition_directory
 
 if TYPE_CHECKING:
@@ -84,25 +85,6 @@ def worker_count(config: BrokerConfig) -> int:
     return int(text)
 
 
-def usable_cores(cpu_max: str = "/sys/fs/cgroup/cpu.max") -> int:
-    """The cores that this process may use: of its affinity mask, and of the quota of its cgroup."""
-    cores = len(allowed_cores()) or os.cpu_count() or 1
-    try:
-        with open(cpu_max, encoding="ascii") as file:
-            quota, period = file.read().split()
-        if quota != "max":
-            cores = min(cores, max(1, -(-int(quota) // int(period))))
-    except (OSError, ValueError):
-        pass  # no cgroup, or one without a quota
-    return cores
-
-
-def allowed_cores() -> list[int]:
-    """The numbers of the cores of the affinity mask; empty where the system has none."""
-    get = getattr(os, "sched_getaffinity", None)
-    return [] if get is None else sorted(get(0))
-
-
 def machine_name() -> str:
     """The name by which the workers of a machine belong together."""
     return socket.gethostname()
@@ -119,12 +101,46 @@ def check_workers(config: BrokerConfig) -> None:
             _take_port(taken, endpoint.port, f"listener {endpoint.listener_name}", number)
     for name, port in bootstrap_ports(config).items():
         _take_port(taken, port, f"the bootstrap port of listener {name}", None)
-    directories = [path for number in range(count) for path in worker_directories(config, number)]
-    if len({os.path.abspath(path) for path in directories}) < len(directories):
-        raise ConfigError("ottla.workers.log.dirs: two workers would have the same directory.")
+    _check_advertised(config, count)
+    _check_directories(config, count)
     ids = [_broker_id(config, number) for number in range(count)]
     if config.broker_id >= 0 and len(set(ids)) < len(ids):
         raise ConfigError("ottla.workers.broker.ids: each worker needs a broker id of its own.")
+
+
+def _check_advertised(config: BrokerConfig, count: int) -> None:
+    """Clients would reach another broker than the one that they mean."""
+    found: dict[tuple[str, int], str] = {}
+    for number in range(count):
+        for each in _advertised(config, number) if number else config.advertised_endpoints():
+            whose = f"listener {each.listener_name} of worker {number}"
+            other = found.setdefault((each.host, each.port), whose)
+            if each.port and other != whose:
+                raise ConfigError(
+                    f"advertised.listeners: {other} and {whose} would both advertise "
+                    f"{each.host}:{each.port}; map the listeners to ports that are further apart."
+                )
+
+
+def _check_directories(config: BrokerConfig, count: int) -> None:
+    """What is in a log directory is taken for its partitions."""
+    found: dict[str, int] = {}
+    for number in range(count):
+        for path in worker_directories(config, number):
+            real = os.path.realpath(path)
+            if real in found:
+                raise ConfigError(
+                    f"ottla.workers.log.dirs: workers {found[real]} and {number} would have the "
+                    f"same directory {path}."
+                )
+            found[real] = number
+    for path, number in found.items():
+        for other, its in found.items():
+            if path.startswith(f"{other}/") and not path.startswith(f"{other}/{WORKERS_DIRECTORY}"):
+                raise ConfigError(
+                    f"ottla.workers.log.dirs: {path} of worker {number} is inside of the log "
+                    f"directory {other} of worker {its}; name directories beside it."
+                )
 
 
 def _take_port(taken: dict[int, str], port: int, whose: str, number: int | None) -> None:

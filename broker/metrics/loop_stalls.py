@@ -12,7 +12,8 @@ else (a tenth of a percent of one core).
 A process that got no processor for a while looks the same as one that computed or waited for a
 disk; so the log line has the time that the loop's thread was computing. If it did not compute, and
 no place of ours was seen or it waited for a processor (known on Linux), the cause is outside of the
-broker: the line is at DEBUG.
+broker: the line is at DEBUG. If the watchdog stood still, too, the whole process did, by SIGSTOP, a
+frozen container or a paused machine: that is no stall of the loop.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import resource
 import sys
 import threading
 from collections import deque
@@ -36,6 +38,9 @@ BEAT_SECONDS = 0.05
 
 # One line in the log for this time; the metrics count them all.
 QUIET_SECONDS = 10.0
+
+# A whole process that stands still for less may be one that got no processor.
+STOOD_STILL_SECONDS = 1.0
 
 # A stall with less computing is due to something else: a disk, or other processes.
 COMPUTING_SECONDS = 0.005
@@ -118,6 +123,9 @@ class StallMonitor:
         self._processor_wait: ProcessorWait | None = None
         self._waited_at_beat = 0.0  # seconds for a processor
         self._seen: Observation | None = None  # written by the watchdog, taken by the beat
+        self._looked_at = 0.0  # by the watchdog, last
+        self._unwatched = 0.0  # its longest time without a look since the last beat
+        self._faults_at_beat = 0
         self._logged_at = -QUIET_SECONDS
 
     def start(self) -> None:
@@ -126,6 +134,7 @@ class StallMonitor:
         self._processor_wait = ProcessorWait()
         self._schedule()
         if self._watchdog:
+            self._looked_at = self._clock()
             self._thread = threading.Thread(
                 target=self._watch, name="ottla-loop-watch", daemon=True
             )
@@ -149,6 +158,8 @@ class StallMonitor:
         self._seen_total = self.statistics.total
         self._computed_at_beat = thread_time()
         self._waited_at_beat = self._waited()
+        self._faults_at_beat = _major_faults()
+        self._unwatched = 0.0
         self._due_at = self._clock() + BEAT_SECONDS
         self._handle = self._loop.call_later(BEAT_SECONDS, self._beat)
 
@@ -156,17 +167,32 @@ class StallMonitor:
         late = self._clock() - self._due_at
         seen, self._seen = self._seen, None
         self.health.lag_seconds = max(late, 0.0)
-        if late > STALL_SECONDS:
-            computed = thread_time() - self._computed_at_beat
+        computed = thread_time() - self._computed_at_beat
+        waited = self._waited() - self._waited_at_beat
+        if late > STALL_SECONDS and self._stood_still(late, computed + waited):
+            logger.info(
+                "this process stood still for %.1f s: it was stopped (SIGSTOP), or its container "
+                "or its machine was",
+                late,
+            )
+            self.health.lag_seconds = 0.0
+        elif late > STALL_SECONDS:
             self.health.blocked(late, computed, seen.name if seen else UNKNOWN)
             if computed > STALL_SECONDS:
                 self.statistics.computing += 1
             # A stall that the request channel has counted is not counted again.
             if self.statistics.total == self._seen_total:
                 self.statistics.record(seen.name if seen else UNKNOWN, late)
-            waited = self._waited() - self._waited_at_beat
             self._log(late, computed, waited, seen)
         self._schedule()
+
+    def _stood_still(self, late: float, active: float) -> bool:
+        """Whether the watchdog was late as well, and the loop's thread neither computed, nor waited
+        for a processor, nor for the disk behind a mapped file, which holds all threads."""
+        if self._thread is None or late < STOOD_STILL_SECONDS or active > late / 10:
+            return False
+        unwatched = max(self._unwatched, self._clock() - self._looked_at)
+        return unwatched > late * 0.9 and _major_faults() == self._faults_at_beat
 
     def _waited(self) -> float:
         return 0.0 if self._processor_wait is None else self._processor_wait.seconds()
@@ -194,6 +220,9 @@ class StallMonitor:
     def _watch(self) -> None:
         """The watchdog thread."""
         while not self._stopped.wait(BEAT_SECONDS):
+            now = self._clock()
+            self._unwatched = max(self._unwatched, now - self._looked_at)
+            self._looked_at = now
             if self._clock() - self._due_at > STALL_SECONDS and self._seen is None:
                 self._seen = self._what_runs()
 
@@ -215,6 +244,13 @@ class StallMonitor:
         return Observation(
             name if task is None else f"{task.get_name()}: {name}", " < ".join(stack)
         )
+
+
+def _major_faults() -> int:
+    """Of this thread: pages of mapped files that were read from a disk."""
+    if sys.platform != "linux":
+        return 0
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_majflt
 
 
 def stated_reason(seen: Observation) -> str:

@@ -3,6 +3,9 @@
 A pipe or a terminal whose reader hangs blocks a write, and with it the event loop: the broker would
 serve nobody because nobody reads its log. Here what does not fit is kept, up to a bound, and a
 thread writes it when the reader goes on; beyond the bound lines are dropped and counted.
+
+The thread starts with the event loop (`LogStream.start_draining`): a supervisor forks its workers
+before, and a fork copies neither other threads nor the locks that they would release.
 """
 
 from __future__ import annotations
@@ -14,7 +17,8 @@ import socket
 import stat
 import threading
 from collections.abc import Callable
-from typing import TextIO
+from typing import ClassVar, TextIO
+from weakref import WeakSet
 
 logger = logging.getLogger("ottla.log")
 
@@ -25,6 +29,9 @@ MAX_PENDING_BYTES = 1 << 20
 class LogStream:
     """What `logging.StreamHandler` needs of a stream. Any thread."""
 
+    _may_start_thread: ClassVar[bool] = False
+    _all: ClassVar[WeakSet[LogStream]] = WeakSet()
+
     def __init__(self, descriptor: int, write: Callable[[bytes], int]) -> None:
         """`write` writes what the descriptor takes at once, or raises BlockingIOError."""
         self._descriptor = descriptor
@@ -33,6 +40,22 @@ class LogStream:
         self._dropped = 0
         self._drain: threading.Thread | None = None
         self._lock = threading.RLock()
+        self._all.add(self)
+
+    @classmethod
+    def start_draining(cls) -> None:
+        """Allow the threads that write what a reader did not take; this process forks no more."""
+        cls._may_start_thread = True
+        for stream in list(cls._all):
+            stream.flush()
+
+    @classmethod
+    def forget_after_fork(cls) -> None:
+        """In a forked process: what waits is written by the process that logged it."""
+        cls._may_start_thread = False
+        for stream in list(cls._all):
+            stream._pending.clear()
+            stream._dropped, stream._drain, stream._lock = 0, None, threading.RLock()
 
     def write(self, text: str) -> None:
         with self._lock:
@@ -53,7 +76,7 @@ class LogStream:
             while self._pending:
                 del self._pending[: self._write(bytes(self._pending))]
         except BlockingIOError:
-            if self._drain is None:
+            if self._drain is None and self._may_start_thread:
                 # Not one that the process waits for at its end.
                 self._drain = threading.Thread(target=self._wait, name="log-stream", daemon=True)
                 self._drain.start()
@@ -74,6 +97,9 @@ class LogStream:
                 if not self._pending:
                     self._drain = None
                     return
+
+
+os.register_at_fork(after_in_child=LogStream.forget_after_fork)
 
 
 def log_stream(stderr: TextIO) -> TextIO | LogStream:

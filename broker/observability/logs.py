@@ -52,10 +52,12 @@ class LineFormatter(logging.Formatter):
     the plain way to the same line until `prepare` was called.
     """
 
+    #: The number of the worker that this process is, set once for the log and the security log;
+    #: None without workers.
+    worker: int | None = None
+
     def __init__(self, *, as_json: bool) -> None:
         super().__init__()
-        #: The number of the worker whose lines these are; None without workers.
-        self.worker: int | None = None
         self._as_json = as_json
         self._inner: ProcessorFormatter | None = None
 

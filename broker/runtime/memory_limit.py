@@ -12,10 +12,12 @@ import resource
 import sys
 from pathlib import Path
 
+from ottla.broker.runtime.control_groups import groups
+
 # Version 1 writes "no limit" as a number near 2**63, rounded down to a page.
 _NO_LIMIT = 1 << 60
-# Deeper nesting than any container engine makes; the names come from the kernel.
-_MAX_DEPTH = 32
+# By the version of the control groups.
+_LIMIT_FILES = {1: ("memory.limit_in_bytes",), 2: ("memory.max", "memory.high")}
 
 
 def memory_limit(root: Path = Path("/")) -> int:
@@ -64,33 +66,13 @@ def _of_rlimits(root: Path) -> int:
 
 def _of_groups(root: Path) -> int:
     """The least limit of the process's memory groups and their parents; 0 without one."""
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return 0
-    limits: list[int] = []
-    for line in lines:
-        number, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        if number == "0":
-            limits += _limits(root / "sys/fs/cgroup", path, ("memory.max", "memory.high"))
-        elif "memory" in controllers.split(","):
-            place = root / "sys/fs/cgroup/memory"
-            limits += _limits(place, path, ("memory.limit_in_bytes",))
+    limits = [
+        limit
+        for group in groups("memory", root)
+        for name in _LIMIT_FILES[group.version]
+        if (limit := _limit(group.directory / name))
+    ]
     return min(limits, default=0)
-
-
-def _limits(place: Path, path: str, names: tuple[str, ...]) -> list[int]:
-    """The limits of a group and of its parents. In a container the path may be that of the host,
-    which does not exist there: its own group is then the root that it sees."""
-    parts = [part for part in path.split("/") if part and part != ".."][:_MAX_DEPTH]
-    found = []
-    for depth in range(len(parts), -1, -1):
-        for name in names:
-            limit = _limit(place.joinpath(*parts[:depth], name))
-            if limit:
-                found.append(limit)
-    return found
 
 
 def _limit(path: Path) -> int:

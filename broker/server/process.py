@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.config.exit_codes import exit_code
-from ottla.broker.observability.log_stream import reopen_without_waiting
+from ottla.broker.observability.log_stream import LogStream, reopen_without_waiting
 from ottla.broker.runtime.event_loop import new_event_loop
 from ottla.broker.runtime.signals import STOP_SIGNALS, stop_signals
 from ottla.broker.runtime.tasks import abandoned_threads
@@ -99,6 +99,7 @@ def run_process(main: Coroutine[Any, Any, int]) -> int:
     """Runs `main` on a new event loop; returns its exit code. Ends the process itself if threads
     of the broker hang."""
     sys.setswitchinterval(_SWITCH_SECONDS)
+    LogStream.start_draining()
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         code = runner.run(main)
     abandoned = abandoned_threads()

@@ -17,14 +17,13 @@ from ottla.broker.config.workers import (
     MAX_WORKERS,
     WORKERS_DIRECTORY,
     WorkerPlace,
-    allowed_cores,
     bootstrap_ports,
     machine_name,
-    usable_cores,
     worker_count,
     worker_settings,
 )
 from ottla.broker.net.listener import reserve
+from ottla.broker.runtime.usable_cores import allowed_cores, usable_cores
 from ottla.broker.server.start_checks import check_ports, check_rights
 from ottla.broker.server.znode_store import embedded_path
 from ottla.storage.directories.log_directories import DirectoryLock

@@ -65,11 +65,13 @@ TRANSIENT_PAUSE_SECONDS = 5.0
 
 # A worker that does not stop is killed after this long; closing many logs takes seconds.
 STOP_SECONDS = 60.0
+# A process that waits in the kernel for a disk ends when the disk responds, not before.
+KILLED_SECONDS = 10.0
 # How long a worker may take to be in sync again before the next one is replaced.
 IN_SYNC_SECONDS = 300.0
 _LOOK_SECONDS = 0.2
 # A worker reports once a second. One that is silent for so long does not serve clients.
-SILENT_SECONDS = 10.0
+SILENT_SECONDS = 10
 # Between two attempts to open the file of the tree after it could not be written.
 _TREE_RETRY_SECONDS = 1.0
 
@@ -116,7 +118,8 @@ class Worker:
         self.ready: dict[str, Any] = {}
         #: The last report: `state` as /statusz has it, why it is not ready, warnings.
         self.report: dict[str, Any] = {}
-        self.reported_at = 0.0
+        #: Seconds of the supervisor's own, which do not pass while it is stopped.
+        self.silent_seconds = 0
         #: Why the last start failed, and its exit code.
         self.failure: tuple[str, int] | None = None
         self.writer: asyncio.StreamWriter | None = None
@@ -147,8 +150,8 @@ class Worker:
     def problem(self) -> str | None:
         """Why it does not serve clients, None if it does."""
         if self.phase == "running":
-            if monotonic() - self.reported_at > SILENT_SECONDS:
-                return f"it has not reported for {SILENT_SECONDS:g} seconds"
+            if self.silent_seconds > SILENT_SECONDS:
+                return f"it has not reported for {self.silent_seconds} seconds"
             reason = self.report.get("not_ready")
             return None if reason is None else str(reason)
         if self.phase == "starting":
@@ -206,6 +209,7 @@ class Supervisor:
         )
         reader, self._forks = await asyncio.open_connection(sock=self._control)
         forks = spawn(self._read_forks(reader), name="fork-server")
+        counting = spawn(self._count_silence(), name="count-silence")
         code = FAILED
         try:
             await self._open_tree()
@@ -226,7 +230,7 @@ class Supervisor:
         await self._http.close()
         server.close()
         await self._close_tree()
-        await stop(forks)
+        await stop(forks, counting)
         self._forks.close()  # the fork server ends at that
         with suppress(ChildProcessError):
             await asyncio.to_thread(os.waitpid, self._fork_server, 0)
@@ -315,6 +319,7 @@ class Supervisor:
     def _start(self, worker: Worker) -> None:
         worker.failure = None
         worker.report = {}
+        worker.silent_seconds = 0
         worker.set_phase("starting")
         assert self._forks is not None
         message = {"fork": worker.number, "ports": worker.ready.get("ports", {})}
@@ -429,7 +434,13 @@ class Supervisor:
                 worker.outside.set_result(message["in_sync"])
         else:
             worker.report = message
-            worker.reported_at = monotonic()
+            worker.silent_seconds = 0
+
+    async def _count_silence(self) -> None:
+        while True:
+            await asyncio.sleep(1)
+            for worker in self.workers:
+                worker.silent_seconds += 1
 
     # Stopping
 
@@ -456,7 +467,11 @@ class Supervisor:
         except TimeoutError:
             logger.error("%s does not stop in %g s: killing it", worker, STOP_SECONDS)
             worker.signal(signal.SIGKILL)
-            await self._until_stopped(worker)
+            try:
+                async with asyncio.timeout(KILLED_SECONDS):
+                    await self._until_stopped(worker)
+            except TimeoutError:
+                logger.error("%s cannot be killed: it waits for a disk that hangs", worker)
 
     async def _until_stopped(self, worker: Worker) -> None:
         while worker.phase != "stopped":
@@ -472,7 +487,10 @@ class Supervisor:
 
     def _replace_all(self) -> None:
         """For SIGHUP."""
-        if not self._is_complete or self._is_stopping:
+        if self._is_stopping:
+            return
+        if not self._is_complete:
+            logger.warning("SIGHUP: ignored, the workers have not all started yet")
             return
         if self._replacement is not None and not self._replacement.done():
             logger.warning("SIGHUP: the workers are being replaced already")

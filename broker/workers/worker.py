@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.broker.config.workers import kept_ports
 from ottla.broker.observability.banner import listener_lines
+from ottla.broker.observability.logs import LineFormatter
 from ottla.broker.runtime.tasks import spawn, stop
 from ottla.broker.server.process import SUPERVISOR, BrokerProcess, is_expected, run_process
 from ottla.protocol.steps import Steps, run_in_turns
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ottla.broker.config.broker_config import BrokerConfig
-    from ottla.broker.observability.logs import LineFormatter
     from ottla.broker.security.sasl.scram_admin import NewUser
     from ottla.broker.server.broker_server import BrokerServer
 
@@ -55,7 +55,7 @@ def run_worker(
     assert place is not None
     if settings := kept_ports(config, ports):
         config = config.for_worker(settings, place)
-    lines.worker = place.number
+    LineFormatter.worker = place.number
     if place.core is not None:
         try:
             os.sched_setaffinity(0, {place.core})

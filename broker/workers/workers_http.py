@@ -129,7 +129,7 @@ class WorkersHttp:
         found = {
             each.number: text for each, text in zip(running, texts, strict=True) if text is not None
         }
-        rows = [(each.number, each.phase == "running", each.restarts) for each in self._workers]
+        rows = [(each.number, each.problem() is None, each.restarts) for each in self._workers]
         # In a thread: the loop serves the znode tree meanwhile.
         return await asyncio.to_thread((total if adds_up else merge), found, own_metrics(rows))
 

@@ -36,11 +36,10 @@ from ottla.controller.tree.store import (
 )
 from ottla.controller.tree.tree_file import (
     COMMIT_SECONDS,
-    OPEN_SECONDS,
     TreeCommits,
     TreeFile,
     WriteProblem,
-    call_with_deadline,
+    open_in_thread,
 )
 from ottla.protocol.steps import Turn, over
 
@@ -148,14 +147,7 @@ class EmbeddedStore:
         """Open and load the file (a few milliseconds) and start a session. Raises StoreError."""
         self._loop = asyncio.get_running_loop()
         if self.path is not None and self._commits is None:
-            try:
-                file = await call_with_deadline(self._open, self.path, seconds=OPEN_SECONDS)
-            except TimeoutError:
-                raise StoreError(
-                    self.path,
-                    f"{self.path} cannot be opened: no response of the file system for "
-                    f"{OPEN_SECONDS:g} seconds; check the disk and the log of the kernel",
-                ) from None
+            file = await open_in_thread(self._open, self.path)
             self._commits = TreeCommits(self.tree, file, commit_seconds=self._commit_seconds)
             self._every(RETRY_SECONDS, self._commits.retry)
             self._every(VERIFY_SECONDS, self._commits.verify)

@@ -27,7 +27,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ottla.controller.tree.embedded_tree import EmbeddedTree, Node
 from ottla.controller.tree.store import NULL_DATA, Acl, ConnectionLost, StoreError
@@ -36,6 +36,8 @@ logger = logging.getLogger("ottla.znodes")
 
 ZXID_BLOCK = 1_000_000
 """By how much a write raises the bound of transaction ids; large, so that it is rarely needed."""
+
+Opened = TypeVar("Opened")
 
 _REASON_CHARACTERS = 200
 # Half of it is for those that follow.
@@ -451,12 +453,21 @@ class _Worker:
                 future.set_exception(error)
 
 
-async def call_with_deadline(function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
-    """Run a call in a daemon thread; raise TimeoutError, and the call may go on then."""
+async def open_in_thread(open_file: Callable[[str], Opened], path: str) -> Opened:
+    """Open and load a file in a daemon thread. Raises StoreError, also if the disk does not respond
+    in time; the thread may go on then."""
     worker = _Worker("ottla-znodes-open")
-    future = worker.submit(function, *arguments)
+    future = worker.submit(open_file, path)
     worker.end()
-    return await asyncio.wait_for(asyncio.wrap_future(future), seconds)
+    try:
+        opened: Opened = await asyncio.wait_for(asyncio.wrap_future(future), OPEN_SECONDS)
+    except TimeoutError:
+        raise StoreError(
+            path,
+            f"{path} cannot be opened: no response of the file system for {OPEN_SECONDS:g} "
+            "seconds; check the disk and the log of the kernel",
+        ) from None
+    return opened
 
 
 class TreeCommits:

@@ -12,7 +12,12 @@ from typing import Any
 
 from ottla.controller.tree.embedded_tree import EmbeddedTree, Node
 from ottla.controller.tree.store import parent_of
-from ottla.controller.tree.tree_file import TreeCommits, TreeFile
+from ottla.controller.tree.tree_file import (
+    StoredSession,
+    TreeCommits,
+    TreeFile,
+    open_in_thread,
+)
 from ottla.controller.zookeeper_server.connection import Connection, Outbox
 from ottla.controller.zookeeper_server.four_letter_words import WORDS
 from ottla.controller.zookeeper_server.jute import Reader
@@ -95,7 +100,7 @@ class ZooKeeperServer:
         self.failure = asyncio.get_running_loop().create_future()
         try:
             if self.path is not None:
-                self._load(self.path)
+                await self._load(self.path)
             self._create_system_paths()
         except BaseException:
             listening.close()
@@ -107,13 +112,18 @@ class ZooKeeperServer:
             raise
         self._schedule_expiry()
 
-    def _load(self, path: str) -> None:
+    def _open_file(self, path: str) -> tuple[TreeFile, list[StoredSession]]:
+        """In a thread, while nothing else uses the tree."""
         file = TreeFile(path, self._synchronous)
         stored = file.sessions()
         for session in stored:
             self.tree.open_session(session.session_id)
         file.load(self.tree)
         file.reserve_zxids(self.tree)
+        return file, stored
+
+    async def _load(self, path: str) -> None:
+        file, stored = await open_in_thread(self._open_file, path)
         self._commits = TreeCommits(self.tree, file, stored, repeats=False)
         self._outbox = Outbox(self._commits, self._failed)
         self.sessions = Sessions(time.monotonic, self.tick_time_ms, stored)

@@ -1,7 +1,8 @@
 """One broker for the whole folder; each test makes topics and groups of its own.
 
 OTTLA_COMPAT_BOOTSTRAP points the suite at another broker (Apache Kafka, say), which is how the
-scenarios themselves are checked: what Kafka does is right by definition.
+scenarios themselves are checked: what Kafka does is right by definition. OTTLA_COMPAT_WORKERS has
+options of `ottla start`, for a machine with several workers.
 """
 
 import gc
@@ -19,6 +20,8 @@ from tests.compat.clients.librdkafka import Librdkafka
 from tests.compat.clients.model import Client
 from tests.doubles.broker_process import start_broker
 
+# Of `make compat-workers`: --workers=2.
+WORKERS = os.environ.get("OTTLA_COMPAT_WORKERS", "").split()
 CLIENTS: list[Client] = [Librdkafka(), KafkaPython(), Aiokafka()]
 
 
@@ -54,7 +57,7 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield given
         return
     directory: Path = tmp_path_factory.mktemp("broker")
-    with start_broker(directory) as broker:
+    with start_broker(directory, WORKERS) as broker:
         yield broker.bootstrap
 
 

@@ -9,6 +9,9 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
 
 from confluent_kafka import Consumer, KafkaException, Message
 from confluent_kafka import KafkaError as RdKafkaError
@@ -30,7 +33,6 @@ from ottla.protocol.messages.produce import (
 )
 from ottla.protocol.records.builder import build_batch
 from ottla.protocol.topics import TopicPartition
-from tests.doubles.chaos_cluster import ChaosCluster
 from tests.simulation.cluster.history import History
 
 TOPIC = "chaos"
@@ -223,10 +225,39 @@ class Reader(Watcher):
         self._consumer.close()
 
 
+class Broker(Protocol):
+    """A port for clients is all that is asked of it."""
+
+    port: int
+
+
+class Troubled(Protocol):
+    """The cluster of a run. `victims` cannot do their work now."""
+
+    victims: set[int]
+
+    @property
+    def brokers(self) -> Mapping[int, Broker]:
+        """By broker id."""
+
+    @property
+    def bootstrap(self) -> str:
+        """The addresses of all brokers."""
+
+    def heal(self) -> None:
+        """Everything runs and reaches everything."""
+
+    def logs_are_identical(self, topic: str, partitions: int) -> bool:
+        """Whether all replicas have the same bytes."""
+
+    def replica(self, topic: str, index: int) -> Path:
+        """The directory of one replica."""
+
+
 class LeaderWatch(Watcher):
     """Measures for how long a partition has no leader, by what healthy brokers tell clients."""
 
-    def __init__(self, cluster: ChaosCluster) -> None:
+    def __init__(self, cluster: Troubled) -> None:
         super().__init__()
         #: The longest time without a leader; only counted while `is_bounded`.
         self.longest_seconds = 0.0

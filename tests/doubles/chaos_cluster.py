@@ -23,7 +23,7 @@ SESSION_TIMEOUT_MS = 3_000
 # is down must still be free when it comes back.
 _PORTS = range(20_000, 32_000)
 
-_SETTINGS = {
+SETTINGS = {
     "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
     "replica.lag.time.max.ms": "2000",
     "min.insync.replicas": "2",
@@ -31,11 +31,14 @@ _SETTINGS = {
     "auto.create.topics.enable": "false",
     "group.initial.rebalance.delay.ms": "0",
     "leader.imbalance.check.interval.seconds": "10",
+    "offsets.topic.num.partitions": "5",
+    "transaction.state.log.num.partitions": "5",
+}
+_SETTINGS = {
+    **SETTINGS,
     "listener.security.protocol.map": "CLIENTS:PLAINTEXT,BROKERS:PLAINTEXT",
     "inter.broker.listener.name": "BROKERS",
     "inter.broker.protocol.version": "3.9",
-    "offsets.topic.num.partitions": "5",
-    "transaction.state.log.num.partitions": "5",
 }
 
 

@@ -85,15 +85,22 @@ class WorkersProcess(BrokerProcess):
 
 @contextmanager
 def start_workers(
-    directory: Path, workers: int = 2, /, **settings: object
+    directory: Path,
+    workers: int = 2,
+    /,
+    *,
+    max_descriptors: int | None = None,
+    **settings: object,
 ) -> Iterator[WorkersProcess]:
-    """Started workers with free ports; ended when the block ends."""
+    """Started workers with free ports; ended when the block ends. Each process may have so many
+    descriptors."""
     texts = {
         "listeners": "PLAINTEXT://127.0.0.1:0",
         "ottla.metrics.address": "127.0.0.1:0",
         **{name.replace("_", "."): str(value) for name, value in settings.items()},
     }
     process = WorkersProcess(directory / "workers", texts, [f"--workers={workers}"])
+    process.max_descriptors = max_descriptors
     try:
         process.start()
         yield process

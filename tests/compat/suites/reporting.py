@@ -15,6 +15,8 @@ BOOTSTRAP = os.environ["COMPAT_BOOTSTRAP"]
 PREFIX = os.environ["COMPAT_PREFIX"]
 BUILD = os.environ["COMPAT_BUILD"]
 VERSION = os.environ["COMPAT_VERSION"]
+# One, or the workers of a machine.
+BROKERS = int(os.environ["COMPAT_BROKERS"])
 DEADLINE_S = 40.0
 CODECS = ("gzip", "snappy", "lz4", "zstd")
 

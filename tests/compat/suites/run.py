@@ -1,4 +1,6 @@
-"""Runs the suites: `python -m tests.compat.suites.run [--kafka | --both] [--accept] [SUITE ...]`.
+"""Runs the suites: `python -m tests.compat.suites.run [OPTIONS] [SUITE ...]`.
+
+Against Ottla, or with --kafka, --both or --workers N against others.
 
 Exit code 1 when a feature of an allow-list does not pass, or a suite could not be built.
 """
@@ -13,6 +15,7 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from tests.compat.comparison import today
@@ -30,6 +33,7 @@ from tests.compat.suites.report import render, summary
 from tests.compat.suites.results import last_result, save
 from tests.doubles.apache_kafka import start_kafka
 from tests.doubles.broker_process import start_broker
+from tests.doubles.workers_process import start_workers
 
 # Fetching a client and compiling it; a first build of a Go program takes minutes here.
 PREPARE_SECONDS = 900
@@ -49,11 +53,18 @@ class NotBuiltError(Exception):
 
 
 @contextmanager
-def broker(directory: Path, kind: str) -> Iterator[str]:
-    """Address of a broker for one suite."""
+def broker(directory: Path, kind: str, workers: int = 1) -> Iterator[str]:
+    """Address of a broker for one suite; of several workers, that which they share."""
     if kind == KAFKA:
         with start_kafka(directory) as other:
             yield other.bootstrap
+        return
+    if workers > 1:
+        # Both kinds of coordinators are on all workers.
+        count = str(2 * workers)
+        settings = {name: count if "partitions" in name else v for name, v in SETTINGS.items()}
+        with start_workers(directory, workers, **settings) as machine:
+            yield machine.bootstrap
         return
     with start_broker(directory, **SETTINGS) as ours:
         yield ours.bootstrap
@@ -77,8 +88,8 @@ def prepare(suite: Suite) -> None:
             raise NotBuiltError((done.stdout + done.stderr).strip()[-2000:])
 
 
-def run_suite(suite: Suite, kind: str) -> Result:
-    """One suite against a fresh broker."""
+def run_suite(suite: Suite, kind: str, workers: int = 1) -> Result:
+    """One suite against a fresh broker, or a machine with several workers."""
     result = Result(suite)
     missing = suite.missing()
     if missing:
@@ -87,10 +98,11 @@ def run_suite(suite: Suite, kind: str) -> Result:
     prepare(suite)
     with tempfile.TemporaryDirectory(prefix="ottla-compat-") as name:
         directory = Path(name)
-        with broker(directory, kind) as bootstrap:
+        with broker(directory, kind, workers) as bootstrap:
             environment = {
                 **os.environ,
                 "COMPAT_BOOTSTRAP": bootstrap,
+                "COMPAT_BROKERS": str(workers),
                 "COMPAT_PREFIX": f"c{uuid.uuid4().hex[:8]}",
                 "COMPAT_BUILD": str(suite.build),
                 "COMPAT_VERSION": suite.version,
@@ -152,6 +164,9 @@ def main() -> int:
     brokers = parser.add_mutually_exclusive_group()
     brokers.add_argument("--kafka", action="store_true", help="against Apache Kafka 3.9.1")
     brokers.add_argument("--both", action="store_true", help="against Ottla, then against Kafka")
+    brokers.add_argument(
+        "--workers", type=int, default=1, help="against N workers; nothing is kept or written"
+    )
     parser.add_argument("--accept", action="store_true", help="add what passes to the allow-lists")
     parser.add_argument("--verbose", action="store_true", help="print what the programs print")
     parser.add_argument("--page", action="store_true", help="only write the page")
@@ -161,23 +176,27 @@ def main() -> int:
     if unknown:
         parser.error(f"no such suite: {', '.join(sorted(unknown))}")
     wrong = False
+    suite_run = partial(run_suite, workers=chosen.workers) if chosen.workers > 1 else run_suite
     kinds = [KAFKA] if chosen.kafka else [OTTLA, KAFKA] if chosen.both else [OTTLA]
     for suite in suites:
         if chosen.page or (chosen.suites and suite.name not in chosen.suites):
             continue
         for kind in kinds:
             try:
-                result = run_suite(suite, kind)
+                result = suite_run(suite, kind)
             except NotBuiltError as error:
                 print(f"{suite.title} {suite.version}: could not be built\n{error}")
                 result = Result(suite, not_run="its client could not be built")
                 wrong = True
             show(result, kind, chosen.verbose)
-            save(result, kind)
+            if chosen.workers == 1:
+                save(result, kind)
             if kind == OTTLA:
-                if chosen.accept:
+                if chosen.accept and chosen.workers == 1:
                     accept(result)
                 wrong = wrong or bool(result.regressions())
+    if chosen.workers > 1:
+        return int(wrong)
     path = ROOT / "docs" / "compatibility.md"
     path.write_text(render(*([last_result(suite, kind) for suite in suites] for kind in TITLES)))
     print(f"written: {path.relative_to(ROOT)}")

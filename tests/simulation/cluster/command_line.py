@@ -29,6 +29,7 @@ def main() -> None:
         later_kinds=arguments.later_kinds,
         operator=arguments.operator,
         tiered=arguments.tiered,
+        workers=arguments.workers,
     )
     deadline = _real_seconds() + arguments.seconds if arguments.seconds else None
     failed = played = 0
@@ -66,6 +67,7 @@ def _parsed() -> argparse.Namespace:
         help="files that cannot be opened at times",
     )
     parser.add_argument("--tiered", action="store_true", help="topics with tiered storage")
+    parser.add_argument("--workers", type=int, default=1, help="brokers of each machine")
     parser.add_argument("--kinds", default="", help="only these troubles, such as kill,full")
     parser.add_argument(
         "--later-kinds", action="store_true", help="also the troubles that older seeds do not have"

@@ -30,7 +30,6 @@ from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupReques
 from ottla.protocol.records.reader import read_records
 from ottla.protocol.topics import TopicPartition
 from tests.doubles.async_client import AsyncClient
-from tests.simulation.cluster.node import rack_of
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.world import World
@@ -168,7 +167,7 @@ class RackReader(TailReader):
 
     def __init__(self, world: World, name: str, topic: str, partition: int) -> None:
         super().__init__(world, name, topic, partition)
-        self.rack = rack_of(self.random.choice(list(world.nodes)))
+        self.rack = world.nodes[self.random.choice(list(world.nodes))].rack
         self.replica = -1
 
     def read_again(self) -> None:

@@ -13,7 +13,7 @@ from ottla.controller.tree.store import DeleteOp, StoreError
 from ottla.protocol.topics import TopicPartition
 from tests.simulation.cluster.clients import AbortingProducer, LoneWriter
 from tests.simulation.cluster.consumers import RackReader
-from tests.simulation.cluster.node import Node, rack_of
+from tests.simulation.cluster.node import Node
 from tests.simulation.cluster.zookeeper import SESSION_TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class LeaderTroubles:
             return
         readers = [each for each in self.world.producers if isinstance(each, RackReader)]
         racks = [reader.rack for reader in readers]
-        near = [each for each in others if rack_of(each.broker_id) in racks]
+        near = [each for each in others if each.rack in racks]
         follower = self.random.choice(near or others)
         self.world.network.cut(leader.host, follower.host)
         await self._shrinks()

@@ -23,6 +23,8 @@ _SHAPES = (
     ["--power-loss", "--troubles", "25"],
     ["--tiered"],
     ["--tiered", "--power-loss", "--internal-partitions", "5"],
+    ["--brokers", "4", "--workers", "2", "--internal-partitions", "10"],
+    ["--brokers", "2", "--workers", "2", "--power-loss"],
 )
 # A third of the seeds each has the troubles that older seeds do not have, and those of operators.
 SHAPES = (

@@ -22,11 +22,6 @@ PORT = 9092
 LOG_DIRECTORIES = ("/data1", "/data2")
 
 
-def rack_of(broker_id: int) -> str:
-    """Each broker is in a rack of its own."""
-    return f"rack{broker_id}"
-
-
 class SimulatedLock:
     """The lock of a log directory; processes of one machine do not run side by side here."""
 
@@ -130,6 +125,8 @@ class Node:
         self.world = world
         self.broker_id = broker_id
         self.host = f"b{broker_id}"
+        #: Of a machine: its workers share it.
+        self.rack = f"rack{(broker_id - 1) // world.shape.workers + 1}"
         self.disk = Disk(Random(f"disk {broker_id} {world.seed}"), world.loop)
         self.settings = settings
         self.running: RunningBroker | None = None
@@ -177,7 +174,7 @@ class Node:
                     "broker.id": str(self.broker_id),
                     "zookeeper.connect": "simulated:2181",
                     "log.dirs": ",".join(LOG_DIRECTORIES),
-                    "broker.rack": rack_of(self.broker_id),
+                    "broker.rack": self.rack,
                     "listeners": f"PLAINTEXT://{self.host}:{PORT}",
                     **self.settings,
                 }
@@ -215,8 +212,11 @@ class Node:
             await asyncio.sleep(0.05)
         self.kill()
 
-    def kill(self, *, power: bool = False, loses_unsynced: bool = True) -> None:
-        """`kill -9`, or the machine loses power, maybe with what was not synced."""
+    def kill(
+        self, *, power: bool = False, loses_unsynced: bool = True, ends_session: bool = True
+    ) -> None:
+        """`kill -9`, or the machine loses power, maybe with what was not synced. Unless
+        `ends_session`, its session of ZooKeeper lives on until the caller ends it."""
         running = self.running
         if running is None or running.process.dead:
             return
@@ -225,7 +225,7 @@ class Node:
         running.files.unmount()
         self.world.network.process_ended(running.process, power=power)
         session = self.ensemble.session_of(running.process)
-        if session is not None:
+        if session is not None and ends_session:
             session.died(at_once=False)
         if power and loses_unsynced:
             self.disk.lose_power()

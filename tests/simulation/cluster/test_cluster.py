@@ -32,6 +32,8 @@ class Case(NamedTuple):
 
 
 TIERED = "--tiered --internal-partitions 3 --partitions 2"
+ONE_MACHINE = "--brokers 2 --workers 2 --internal-partitions 3 --partitions 2"
+TWO_MACHINES = "--brokers 4 --workers 2 --internal-partitions 3 --partitions 2"
 FIXED = [
     Case(1),
     Case(2, "--power-loss"),
@@ -44,6 +46,8 @@ FIXED = [
     Case(9, f"{TIERED} --troubles 8 --power-loss"),
     Case(10, "--operator"),
     Case(11, "--operator --power-loss --troubles 8"),
+    Case(12, f"{ONE_MACHINE} --power-loss --troubles 8"),
+    Case(13, f"{TWO_MACHINES} --troubles 6"),
     # Failed once.
     Case(701, "--power-loss --troubles 7"),
     Case(1015, "--brokers 1 --power-loss"),

@@ -89,9 +89,16 @@ class Troubles:
         self.settings = SettingsTroubles(world, self.admin)
         self.reassignments = ReassignmentTroubles(world, self.leaders)
         self.tiered = None if world.tiered is None else world.tiered.troubles(self)
+        self.workers = self._workers() if world.shape.workers > 1 else None
         in_compaction = world.shape.later_kinds or IN_COMPACTION in world.shape.kinds
         self.compactions = self._compactions() if in_compaction else None
         self.count = 0
+
+    def _workers(self) -> Any:
+        # Late: which modules are loaded decides what the seed draws.
+        from tests.simulation.cluster.worker_troubles import WorkerTroubles
+
+        return WorkerTroubles(self.world, self.leaders)
 
     def _compactions(self) -> Any:
         # Late: elsewhere a compaction is one piece of work.
@@ -119,6 +126,9 @@ class Troubles:
         if self.world.shape.operator:
             kinds += OperatorTroubles.KINDS
             kinds += SettingsTroubles.KINDS
+        if self.workers is not None:
+            # As often as all others of processes.
+            kinds += [*self.workers.KINDS, *self.workers.KINDS]
         if self.world.shape.kinds:
             kinds = self.world.shape.kinds.split(",")
         others = [each for each in kinds if each in TOGETHER]
@@ -154,6 +164,8 @@ class Troubles:
             await getattr(self.reassignments, kind)(node)
         elif hasattr(self.compactions, kind):
             await getattr(self.compactions, kind)(node)
+        elif hasattr(self.workers, kind):
+            await getattr(self.workers, kind)(node)
         elif hasattr(self.tiered, kind):
             await getattr(self.tiered, kind)(node)
         else:

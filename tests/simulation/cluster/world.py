@@ -68,6 +68,8 @@ class Shape(NamedTuple):
     operator: bool = False
     #: Topics with tiered storage, and its troubles.
     tiered: bool = False
+    #: Brokers of one machine. If all are, the znode tree is in its supervisor.
+    workers: int = 1
 
 
 class World:

@@ -85,8 +85,9 @@ class Session:
 
     # Troubles
 
-    def cut(self, *, refuses: bool = False) -> None:
-        """The broker loses the ensemble; its session ends unless `heal` comes in time.
+    def cut(self, *, refuses: bool = False, expires: bool = True) -> None:
+        """The broker loses the ensemble; its session ends unless `heal` comes in time, or not at
+        all without `expires`, as that of a server that stands still.
 
         Calls wait for the connection until their deadline, or fail at once with `refuses`.
         """
@@ -101,7 +102,8 @@ class Session:
                 self.inner.lose_session()
                 self._expired_unseen = True
 
-        loop.call_later(SESSION_TIMEOUT_SECONDS, expire, context=Process("ensemble").context)
+        if expires:
+            loop.call_later(SESSION_TIMEOUT_SECONDS, expire, context=Process("ensemble").context)
 
     def throttle(self, path: str) -> None:
         """ZooKeeper refuses the writes of one znode (ThrottledOp); of none for "".

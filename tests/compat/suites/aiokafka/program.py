@@ -11,6 +11,7 @@ from aiokafka.errors import KafkaError
 
 from tests.compat.suites.reporting import (
     BOOTSTRAP,
+    BROKERS,
     CODECS,
     DEADLINE_S,
     PREFIX,
@@ -303,7 +304,7 @@ async def txn_fencing() -> None:
 @feature("describe-cluster")
 async def describe_cluster() -> None:
     found = await admin.describe_cluster()
-    equal(len(found["brokers"]), 1)
+    equal(len(found["brokers"]), BROKERS)
     assert found["cluster_id"]
 
 

@@ -23,6 +23,7 @@ from confluent_kafka.admin import (
 
 from tests.compat.suites.reporting import (
     BOOTSTRAP,
+    BROKERS,
     CODECS,
     DEADLINE_S,
     PREFIX,
@@ -82,7 +83,7 @@ def round_trip(name: str, **settings: object) -> None:
 @feature("connect")
 def connect() -> None:
     found = admin.list_topics(timeout=DEADLINE_S)
-    assert len(found.brokers) == 1
+    assert len(found.brokers) == BROKERS
     assert found.cluster_id
 
 
@@ -314,7 +315,7 @@ def describe_cluster() -> None:
     found = admin.describe_cluster().result(DEADLINE_S)
     assert found.cluster_id
     assert found.controller is not None
-    equal(len(found.nodes), 1)
+    equal(len(found.nodes), BROKERS)
 
 
 @feature("describe-configs")

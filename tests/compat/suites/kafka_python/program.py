@@ -12,6 +12,7 @@ from kafka.structs import OffsetAndMetadata
 
 from tests.compat.suites.reporting import (
     BOOTSTRAP,
+    BROKERS,
     CODECS,
     DEADLINE_S,
     PREFIX,
@@ -309,7 +310,7 @@ def txn_admin() -> None:
 @feature("describe-cluster")
 def describe_cluster() -> None:
     found = admin.describe_cluster()
-    equal(len(found["brokers"]), 1)
+    equal(len(found["brokers"]), BROKERS)
     assert found["cluster_id"]
 
 

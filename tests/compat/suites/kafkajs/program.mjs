@@ -6,6 +6,7 @@ import { ZstdCodec } from 'zstd-codec'
 
 const { CompressionTypes, CompressionCodecs, ConfigResourceTypes, Kafka, logLevel } = kafkajs
 const bootstrap = process.env.COMPAT_BOOTSTRAP
+const brokers = Number(process.env.COMPAT_BROKERS)
 const prefix = process.env.COMPAT_PREFIX
 const DEADLINE_MS = 40000
 
@@ -283,7 +284,7 @@ await check('txn-fencing', async () => {
 })
 await check('describe-cluster', async () => {
   const found = await admin.describeCluster()
-  equal([found.brokers.length, found.controller !== null, found.clusterId.length > 0], [1, true, true])
+  equal([found.brokers.length, found.controller !== null, found.clusterId.length > 0], [brokers, true, true])
 })
 const settings = async () => {
   const found = await admin.describeConfigs({

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.compat.suites.reporting import (
     BOOTSTRAP,
+    BROKERS,
     CODECS,
     DEADLINE_S,
     PREFIX,
@@ -50,7 +51,7 @@ def round_trip(name: str, *arguments: str) -> None:
 def connect() -> None:
     version = subprocess.run(["kcat", "-V"], capture_output=True, text=True).stdout
     assert f"Version {VERSION} " in version, f"pinned {VERSION}, here {version}"
-    assert "1 brokers" in kcat("-L")
+    assert f"{BROKERS} brokers" in kcat("-L")
 
 
 @feature("auto-create")

@@ -5,6 +5,7 @@ import {
 } from '@platformatic/kafka'
 
 const bootstrapBrokers = [process.env.COMPAT_BOOTSTRAP]
+const brokers = Number(process.env.COMPAT_BROKERS)
 const prefix = process.env.COMPAT_PREFIX
 const DEADLINE_MS = 40000
 const client = { clientId: 'compat', bootstrapBrokers, retries: 10, retryDelay: 300 }
@@ -129,7 +130,7 @@ async function roundTrip(name, settings) {
 
 await check('connect', async () => {
   const found = await admin.metadata({ topics: [] })
-  equal([found.brokers.size, found.id.length > 0], [1, true])
+  equal([found.brokers.size, found.id.length > 0], [brokers, true])
 })
 await check('create-topic', () => create('created', 3))
 await check('list-topics', async () => {

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/IBM/sarama"
 )
@@ -27,7 +28,7 @@ func adminFeatures() {
 		if err != nil {
 			return err
 		}
-		return want(len(brokers) == 1 && controller >= 0, "%d brokers", len(brokers))
+		return want(fmt.Sprint(len(brokers)) == os.Getenv("COMPAT_BROKERS") && controller >= 0, "%d brokers", len(brokers))
 	})
 	value := func(key string) (string, error) {
 		found, err := admin.DescribeConfig(sarama.ConfigResource{Type: sarama.TopicResource, Name: name})

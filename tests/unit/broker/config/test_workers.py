@@ -13,7 +13,6 @@ from ottla.broker.config.workers import (
     WorkersLeft,
     bootstrap_ports,
     check_no_worker_is_left,
-    usable_cores,
     worker_count,
     worker_settings,
 )
@@ -113,6 +112,18 @@ def test_a_worker_is_a_configuration_of_its_own() -> None:
             "listener SSL of worker 0 and listener PLAINTEXT of worker 1 would have the same port",
         ),
         ({"ottla_workers": "3", "ottla_workers_ports": "9300"}, "worker 2 has none"),
+        (
+            {
+                "ottla_workers": "2",
+                **TWO,
+                "advertised.listeners": "A://outside:19092,B://outside:19093",
+            },
+            "listener B of worker 0 and listener A of worker 1 would both advertise outside:19093",
+        ),
+        (
+            {"ottla_workers": "2", "advertised_listeners": "PLAINTEXT://outside:65535"},
+            "port 65536 of worker 1 is above",
+        ),
         ({"ottla_workers": "2", "ottla_workers_ports": "C:9300"}, "C is none of the listeners"),
         ({"ottla_workers": "2", "ottla_workers_ports": "x"}, "'x' has no port"),
         ({"ottla_workers": "2", "ottla_workers_bootstrap_ports": "1,2"}, "one is shared"),
@@ -138,23 +149,31 @@ def test_wrong_settings_are_named(settings: dict[str, str], words: str) -> None:
     assert words in str(raised.value)
 
 
-def test_the_quota_of_a_container_limits_auto(tmp_path: Path) -> None:
-    file = tmp_path / "cpu.max"
-    file.write_text("100000 100000\n")
-    assert usable_cores(str(file)) == 1
-    file.write_text("50000 100000\n")
-    assert usable_cores(str(file)) == 1
-    unlimited = usable_cores(str(tmp_path / "absent"))
-    file.write_text("max 100000\n")
-    assert usable_cores(str(file)) == unlimited
+def test_auto_is_a_number_of_workers() -> None:
     assert 1 <= worker_count(config(ottla_workers="auto")) <= 64
 
 
-@pytest.mark.parametrize("pattern", ["", "{}/other-{worker}/data"])
+def test_directories_inside_of_a_log_directory_are_refused(tmp_path: Path) -> None:
+    """Worker 0 would take `w-1` for a partition of the topic w, and set it aside."""
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    for pattern, words in {
+        "data/w-{worker}": "/data of worker 0; name directories beside it",
+        "link/w-{worker}": "/data of worker 0; name directories beside it",
+        "data/w{worker}/..": "workers 0 and 1 would have the same directory",
+    }.items():
+        with pytest.raises(ConfigError, match=words):
+            config(
+                ottla_workers="2",
+                log_dirs=str(tmp_path / "data"),
+                ottla_workers_log_dirs=str(tmp_path / pattern),
+            )
+
+
+@pytest.mark.parametrize("pattern", ["", "{}/../other-{worker}/data"])
 def test_fewer_workers_need_empty_directories(tmp_path: Path, pattern: str) -> None:
-    settings = {"log.dirs": str(tmp_path)}
+    settings = {"log.dirs": str(tmp_path / "data")}
     if pattern:
-        settings["ottla.workers.log.dirs"] = pattern.replace("{}", str(tmp_path))
+        settings["ottla.workers.log.dirs"] = pattern.replace("{}", str(tmp_path / "data"))
     three = BrokerConfig({"ottla.workers": "3", **settings})
     for number in (1, 2):
         folder = Path(worker_settings(three, number)["log.dirs"])

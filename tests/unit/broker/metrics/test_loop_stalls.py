@@ -1,4 +1,7 @@
 import logging
+import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -206,3 +209,42 @@ def test_the_turns_are_bounded() -> None:
     for number in range(2 * MAX_TURNS):
         health.blocked(float(number), 0.0, "x")
     assert len(health._turns) == MAX_TURNS
+
+
+_STOPPED = """
+import asyncio, logging, sys, time
+from ottla.broker.metrics.loop_stalls import StallMonitor
+from ottla.broker.metrics.statistics import StallStatistics
+
+logging.basicConfig(level="INFO", stream=sys.stdout)
+
+async def main():
+    monitor = StallMonitor(StallStatistics())
+    monitor.start()
+    await asyncio.sleep(0.2)
+    print("runs", flush=True)
+    await asyncio.sleep(1.5)
+    longest = monitor.health.longest()
+    print("stopped", longest is None or longest.seconds < 1, flush=True)
+    time.sleep(1.3)  # a call that waits, which the watchdog sees
+    await asyncio.sleep(0.2)
+    print("blocked", monitor.health.longest().seconds > 1, flush=True)
+    monitor.stop()
+
+asyncio.run(main())
+"""
+
+
+def test_a_process_that_was_stopped_had_no_stall() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _STOPPED], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "runs\n"
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(1.5)
+        process.send_signal(signal.SIGCONT)
+        output = process.communicate(timeout=60)[0]
+    assert "this process stood still for 1." in output
+    assert "stopped True" in output
+    assert "blocked True" in output

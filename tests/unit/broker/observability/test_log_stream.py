@@ -7,6 +7,8 @@ import io
 import logging
 import os
 import socket
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
@@ -16,6 +18,15 @@ import pytest
 from ottla.broker.observability import log_stream as module
 from ottla.broker.observability.log_stream import LogStream, log_stream
 from tests.doubles.eventually import eventually
+
+
+@pytest.fixture(autouse=True)
+def draining() -> Iterator[None]:
+    """As in a process whose loop runs."""
+    LogStream.start_draining()
+    yield
+    LogStream._may_start_thread = False
+
 
 LINE = "x" * 999 + "\n"
 PIPE_BYTES = 1 << 16
@@ -106,3 +117,36 @@ def test_text_that_cannot_be_encoded_is_written(ends: tuple[int, TextIO]) -> Non
     handler.emit(logging.makeLogRecord({"msg": "\ud800"}))
     assert os.read(reading, 100) == b"\\ud800\n"
     assert isinstance(handler.stream, LogStream)
+
+
+def test_no_thread_starts_before_the_loop(ends: tuple[int, TextIO]) -> None:
+    """A process that has one cannot be forked safely."""
+    LogStream._may_start_thread = False
+    reading, stderr = ends
+    stream = log_stream(stderr)
+    lines = [f"{number:0999}\n" for number in range(600)]
+    for line in lines:
+        stream.write(line)
+    assert not [each for each in threading.enumerate() if each.name == "log-stream"]
+    LogStream.start_draining()
+    assert read(reading, 600_000) == "".join(lines).encode()
+
+
+def test_a_forked_process_writes_its_own_lines_only(ends: tuple[int, TextIO]) -> None:
+    """Also when the thread of the first process held the lock at the fork."""
+    reading, stderr = ends
+    stream = log_stream(stderr)
+    assert isinstance(stream, LogStream)
+    for _ in range(600):
+        stream.write(LINE)
+    with stream._lock:
+        child = os.fork()
+    if not child:
+        LogStream.start_draining()
+        stream.write("child\n")  # waits for the reader, as the lines of the first process do
+        while stream._pending:
+            time.sleep(0.01)
+        os._exit(0)
+    found = read(reading, 600_000 + len("child\n"))
+    assert found.count(b"child\n") == 1
+    assert os.waitpid(child, 0)[1] == 0

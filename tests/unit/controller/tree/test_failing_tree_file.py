@@ -21,6 +21,7 @@ from ottla.controller.tree import embedded_store, tree_file
 from ottla.controller.tree.embedded_store import EmbeddedStore
 from ottla.controller.tree.store import ConnectionLost, CreateOp, SetOp, StoreError
 from ottla.controller.tree.tree_file import TreeFile
+from ottla.controller.zookeeper_server.server import ZooKeeperServer
 
 DEADLINE_SECONDS = 30.0
 BIG = bytes(1 << 20)
@@ -314,14 +315,17 @@ async def test_a_store_closes_although_its_file_system_hangs(
     hanging.may_go_on.set()
 
 
+@pytest.mark.parametrize("serves", [False, True], ids=["store", "server"])
 async def test_a_start_on_a_file_system_that_hangs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    serves: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The loop goes on meanwhile: that of a supervisor has health and signals, too."""
     may_go_on = threading.Event()
-    monkeypatch.setattr(embedded_store, "OPEN_SECONDS", 0.05)
+    monkeypatch.setattr(tree_file, "OPEN_SECONDS", 0.05)
     monkeypatch.setattr(TreeFile, "_open", lambda _: may_go_on.wait(DEADLINE_SECONDS))
+    path = str(tmp_path / "znodes.db")
     with pytest.raises(StoreError, match="no response of the file system"):
-        await EmbeddedStore(str(tmp_path / "znodes.db")).connect()
+        await (ZooKeeperServer(path).start() if serves else EmbeddedStore(path).connect())
     may_go_on.set()
 
 
