@@ -22,7 +22,7 @@ from ottla.protocol.steps import Steps, run, run_at_once, run_in_turns
 
 if TYPE_CHECKING:
     from ottla.broker.net.services import ListenerFacts
-    from ottla.broker.requests.memory_budget import Lease
+    from ottla.broker.requests.memory_pool import Lease
     from ottla.broker.security.sasl.session import SaslSession
     from ottla.protocol.headers import RequestHeader
 
