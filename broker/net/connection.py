@@ -132,6 +132,7 @@ class Connection:
         "client_software_version",
         "closed",
         "identified",
+        "is_broker",
         "lease",
         "listener",
         "listener_name",
@@ -176,6 +177,7 @@ class Connection:
         self.client_software_name = ""  # set by the ApiVersions handler (KIP-511)
         self.client_software_version = ""
         self.raises_epochs = False  # set by requests of transaction version 2
+        self.is_broker = False  # set when it fetches as a follower
         self.identified = False  # a whole request came in: it is a Kafka client
         self.max_frame_bytes = (
             listener.request_max_bytes if self.authenticated else listener.first_frame_max_bytes
@@ -592,19 +594,17 @@ class Connection:
         services = self._services
         memory = services.memory
         api_key = _API_KEY.unpack_from(pending, start)[0]
-        of_broker = self.listener.of_brokers
+        of_broker = services.large_frames.is_of_broker(self, api_key)
         if size > LARGE_BYTES:
             if self.token_handler is None and not services.large_frames.may_receive(
                 self, api_key, size
             ):
                 refuse_large(self, size, services)
                 return False
-            if size > memory.max_frame_bytes and not of_broker:
+            if size > memory.max_frame_bytes and not self.listener.of_brokers:
                 refuse_for_memory(self, size, services)
                 return False
-        self.lease = memory.admit(
-            self, api_key, size, of_broker=of_broker, resume=self._memory_available
-        )
+        self.lease = memory.admit(self, size, of_broker=of_broker, resume=self._memory_available)
         if self.lease is None:
             self._waits_for_memory = True
             self._wait()

@@ -95,19 +95,6 @@ LEAST_METADATA_BYTES = 64 << 10
 # The objects of which a response is made take several times its bytes.
 BUILDING = 4
 
-# Requests that brokers send to each other: they may use the reserve.
-_OF_BROKERS = frozenset(
-    (
-        ApiKey.FETCH,
-        ApiKey.LEADER_AND_ISR,
-        ApiKey.STOP_REPLICA,
-        ApiKey.UPDATE_METADATA,
-        ApiKey.CONTROLLED_SHUTDOWN,
-        ApiKey.OFFSET_FOR_LEADER_EPOCH,
-        ApiKey.ALTER_PARTITION,
-    )
-)
-
 
 def client_of(connection: RequestConnection) -> Client:
     """The principal of a client, or its address if it has none."""
@@ -209,13 +196,14 @@ class MemoryBudget:
         return self.small.used >= self.small.limit or self.large.waiting > 0
 
     def admit(
-        self, sender: Connection, api_key: int, size: int, *, of_broker: bool, resume: Resume
+        self, sender: Connection, size: int, *, of_broker: bool, resume: Resume
     ) -> Lease | None:
-        """A lease for a frame that is received in part, or None: `resume` is called with one."""
+        """A lease for a frame that is received in part, or None: `resume` is called with one.
+        Those of brokers may use the reserve."""
         client = client_of(sender)
         pool = self.large if size > LARGE_BYTES else self.small
         lease = pool.lease(client, size)
-        if lease is None and (of_broker or api_key in _OF_BROKERS):
+        if lease is None and of_broker:
             pool = self.reserve
             lease = pool.lease(client, size)
         if lease is None:

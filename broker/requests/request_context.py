@@ -172,6 +172,7 @@ class RequestConnection(Protocol):
     client_software_name: str
     client_software_version: str
     raises_epochs: bool
+    is_broker: bool
     writable_topics: dict[str, int] | None
 
     def send_response(self, context: RequestContext, parts: list[Any]) -> None: ...
