@@ -618,10 +618,7 @@ class Connection:
             self._granted = lease
             self.room_available()
         else:
-            assert self.lease is not None
-            self.lease.join(lease)
-            self._services.memory.received[self] = self.lease
-            self.lease.marked_bytes = -1
+            self._services.memory.go_on(self, lease)
             self._muted = False
             self._resume_reading()
         self._is_resumed = self._frame is not None

@@ -24,15 +24,16 @@ more is in memory until it has a lease.
 
 The place goes round. A request has the memory for all of it before it is received, so it can be
 received to its end whatever others do. While others wait, `relieve` sets aside those of which
-nothing came in the last second, and the slower half of the others: they keep what came of them,
-and give back the rest. A request that was set aside waits for a lease again when more of it has
-come. So a slow client delays others for a second or two, many slow clients share the time, and what
-a client announces costs nothing unless it sends it. None of this closes a connection.
+nothing came in the last second, and slow ones: they keep what came of them, and give back the rest.
+A request that was set aside waits for a lease again when more of it has come. So who is slow delays
+others for a second or two, and what a client announces costs nothing unless it sends it. None of
+this closes a connection. Slow ones are set aside only while what came of such requests is a quarter
+of the memory or less: begun requests are of no use until they are complete.
 
-Who is closed. What was received of requests that were set aside may take all of the memory. Only
-then, and only if nothing of it comes for `SILENCE_SECONDS`, is a connection closed: the one that
-has been silent longest, one for each request that waits. A connection is also closed whose client
-reads nothing of its responses for `STALL_SECONDS` while others wait for the same memory.
+Who is closed. What came of requests that were set aside may take more than half of the memory. Only
+then, and only if nothing more comes for `SILENCE_SECONDS`, is a connection closed: those that have
+been silent longest, until it is half. A connection is also closed whose client reads nothing of its
+responses for `STALL_SECONDS` while others wait for the same memory.
 
 Loop thread only. Nothing here waits: a check and the change that depends on it are one call.
 """
@@ -64,6 +65,8 @@ STALL_SECONDS = 5.0
 SILENCE_SECONDS = 10.0
 # A longer time between two looks is a stall of this process: it says nothing about clients.
 LONGEST_LOOK_SECONDS = 2.0
+# A request that will have come within so many looks, at its pace, is not set aside.
+SOON_LOOKS = 4
 # Less than this is nothing: it is less than a packet.
 LEAST_PROGRESS_BYTES = 1024
 
@@ -278,7 +281,6 @@ class MemoryBudget:
             yield from self._not_reading()
 
     def _set_aside_slowest(self, pool: Pool) -> None:
-        rest = self._rest(pool)
         slowest: list[tuple[int, int, Connection, Lease]] = []
         for number, (connection, lease) in enumerate(self.received.items()):
             if lease.pool is not pool:
@@ -289,27 +291,34 @@ class MemoryBudget:
             if lease.marked_bytes >= 0:
                 slowest.append((came, number, connection, lease))
             lease.marked_bytes = connection.received_bytes
-        slowest.sort()
-        half = (len(slowest) + 1) // 2
-        for number, (came, _, connection, lease) in enumerate(slowest):
-            if pool.is_waited_for(lease.client) and (
-                came < LEAST_PROGRESS_BYTES or (number < half and rest.suffices(lease.client))
-            ):
-                rest.count(lease.client, connection.filled_bytes - lease.size)
-                connection.set_aside()
+        aside = _Aside(pool, self.aside)
+        for came, _, connection, lease in sorted(slowest):
+            if pool.is_waited_for(lease.client):
+                filled = connection.filled_bytes
+                if came < LEAST_PROGRESS_BYTES or (
+                    came * SOON_LOOKS < lease.size - filled
+                    and (aside.of(lease.client) + filled) * 2 <= pool.most_aside(lease.client)
+                ):
+                    connection.set_aside()
+                    aside.add(lease, filled)
 
     def _silent(self, pool: Pool) -> Iterator[tuple[Connection, Pool]]:
-        """Those that were set aside and have been silent longest, while it does not suffice that
-        others are set aside."""
+        """Those that were set aside and have been silent longest, while what was received of such
+        requests takes too much."""
         silent = [
             (lease.active_at, number, connection)
             for number, (connection, lease) in enumerate(self.aside.items())
-            if lease.pool is pool and self._watched - lease.active_at >= SILENCE_SECONDS
+            if lease.pool is pool
+            and not lease.has_more
+            and self._watched - lease.active_at >= SILENCE_SECONDS
         ]
-        rest = self._rest(pool) if silent else None
+        aside = _Aside(pool, self.aside if silent else {})
         for _, _, connection in sorted(silent):
-            client = self.aside[connection].client
-            if rest is not None and pool.is_waited_for(client) and not rest.suffices(client):
+            lease = self.aside[connection]
+            if pool.is_waited_for(lease.client) and (
+                aside.of(lease.client) > pool.most_aside(lease.client)
+            ):
+                aside.add(lease, -lease.size)
                 yield connection, pool
 
     def _not_reading(self) -> Iterator[tuple[Connection, Pool]]:
@@ -324,13 +333,6 @@ class MemoryBudget:
                         yield connection, held.pool
                         break
 
-    def _rest(self, pool: Pool) -> _Rest:
-        rest = _Rest(pool)
-        for connection, lease in self.received.items():
-            if lease.pool is pool:
-                rest.count(lease.client, lease.size - connection.filled_bytes)
-        return rest
-
     def set_aside(self, connection: Connection, filled: int) -> None:
         """A request keeps what was received of it, and gives back the memory for the rest."""
         lease = self.aside[connection] = self.received.pop(connection)
@@ -339,29 +341,38 @@ class MemoryBudget:
     def take_up(self, connection: Connection, size: int, resume: Resume) -> None:
         """More has come of a request that was set aside: call `resume` with a lease for the rest of
         it, now or later."""
-        own = self.aside.pop(connection)
+        own = self.aside[connection]
+        own.has_more = True
         lease = own.pool.lease(own.client, size)
         if lease is not None:
             resume(lease)
         else:
             own.pool.wait(connection, own.client, size, resume, was_set_aside=True)
 
+    def go_on(self, connection: Connection, rest: Lease) -> None:
+        """The rest of a request that was set aside is received."""
+        lease = self.received[connection] = self.aside.pop(connection)
+        lease.join(rest)
+        lease.has_more = False
+        lease.marked_bytes = -1
 
-class _Rest:
-    """What requests of a pool have leased and not received."""
 
-    def __init__(self, pool: Pool) -> None:
+class _Aside:
+    """What was received of the requests of a pool that were set aside."""
+
+    def __init__(self, pool: Pool, leases: dict[Connection, Lease]) -> None:
         self._pool = pool
         self._total = 0
         self._clients: dict[Client, int] = {}
+        for lease in leases.values():
+            if lease.pool is pool:
+                self.add(lease, lease.size)
 
-    def count(self, client: Client, size: int) -> None:
-        """A request of a client has so much, or so much less."""
+    def add(self, lease: Lease, size: int) -> None:
+        """Another request, or one less."""
         self._total += size
-        self._clients[client] = self._clients.get(client, 0) + size
+        self._clients[lease.client] = self._clients.get(lease.client, 0) + size
 
-    def suffices(self, client: Client) -> bool:
-        """Whether it is enough for the request that waits for what `client` holds."""
-        pool = self._pool
-        found = self._total if pool.is_taken else self._clients.get(client, 0)
-        return pool.lacking(client) <= found
+    def of(self, client: Client) -> int:
+        """Bytes of a client, or of all if the pool is full."""
+        return self._total if self._pool.is_taken else self._clients.get(client, 0)

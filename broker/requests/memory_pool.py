@@ -46,7 +46,7 @@ _Line = OrderedDict[object, tuple[int, Resume]]
 class Lease:
     """Memory of a pool that a client uses; `release` exactly once, `resize` before it."""
 
-    __slots__ = ("active_at", "client", "marked_bytes", "pool", "size")
+    __slots__ = ("active_at", "client", "has_more", "marked_bytes", "pool", "size")
 
     def __init__(self, pool: Pool, client: Client, size: int) -> None:
         self.pool = pool
@@ -56,6 +56,8 @@ class Lease:
         #: somebody has looked. See `MemoryBudget.relieve`.
         self.active_at = 0.0
         self.marked_bytes = -1
+        #: More has come of a request that was set aside.
+        self.has_more = False
 
     def resize(self, size: int) -> None:
         """Use more or less, without a check."""
@@ -218,11 +220,10 @@ class Pool:
             return True
         return False
 
-    def _first(self, client: Client | None = None) -> tuple[Client, int, object]:
-        """Whose turn it is: of all, or of a client."""
-        if client is None:
-            client = next(iter(self._waiters))
-        number, line = next(iter(self._waiters[client].items()))
+    def _first(self) -> tuple[Client, int, object]:
+        """Whose turn it is."""
+        client, lines = next(iter(self._waiters.items()))
+        number, line = next(iter(lines.items()))
         return client, number, next(iter(line))
 
     def _fits(self, size: int) -> bool:
@@ -239,20 +240,15 @@ class Pool:
         connection of the client for its share."""
         return self.is_taken or client in self._waiters
 
-    def lacking(self, client: Client) -> int:
-        """How many bytes have to be given back until the first one that waits gets its lease: of
-        anybody if the pool is full, else of `client`, which waits for its own share."""
-        if self.is_taken:
-            first, number, waiter = self._first()
-            size = self._waiters[first][number][waiter][0]
-            return min(self.used + size - self.limit, self.used)
-        _, number, waiter = self._first(client)
-        size = self._waiters[client][number][waiter][0]
-        held = self._used_by.get(client, 0)
-        # All of it together, when a part of it is given back.
-        beyond = (held * self.share - (self.limit - self.used)) // (self.share + 1) + 1
-        needed = max(beyond, self.used + size - self.limit, held + size - self.client_limit)
-        return min(needed, held)
+    def most_aside(self, client: Client) -> int:
+        """How much of what `client` holds, or of all if the pool is full, may be of requests that
+        were set aside: half of it, and no more than leaves room for the one whose turn it is."""
+        if not self.is_taken:
+            free = self.limit - self.used + self._used_by.get(client, 0)
+            return free // (self.share + 1) // 2
+        first, number, waiter = self._first()
+        size, _ = self._waiters[first][number][waiter]
+        return min(self.limit // 2, max(self.limit - size, 0))
 
     def count(self, client: Client, size: int) -> None:
         """A client uses so much more, or less; without a check."""
