@@ -176,7 +176,7 @@ fuzz-damage: $(STAMP) ## random damage of log directories and embedded stores: D
 
 hostile: $(STAMP) ## a client without rights sends the most expensive requests of all APIs (minutes)
 	@$(RUN) -m tests.hostile.run $(ARGUMENTS)
-	@$(RUN) -m pytest -q tests/hostile/slow_site.py
+	@OTTLA_SLOW_SITE=long $(RUN) -m pytest -q tests/hostile/test_slow_site.py
 
 simulate-long: $(STAMP) ## new seeds of the simulated cluster on all cores for SIMULATE_SECONDS (7200)
 	@$(RUN) -m tests.simulation.cluster.many $${SIMULATE_SECONDS:-7200} $(ARGUMENTS)

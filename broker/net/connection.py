@@ -22,7 +22,9 @@ import os
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from fcntl import ioctl
 from struct import Struct
+from termios import TIOCOUTQ
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -44,10 +46,11 @@ from ottla.broker.net.output import (
 )
 from ottla.broker.requests.memory_budget import (
     LARGE_BYTES,
+    LEAST_PROGRESS_BYTES,
     SHORT_BYTES,
-    Lease,
     client_of,
 )
+from ottla.broker.requests.memory_pool import Lease
 from ottla.broker.requests.request_channel import ANONYMOUS, MAX_IN_A_ROW, Principal
 from ottla.broker.runtime.tasks import spawn
 from ottla.protocol.registry import ApiKey
@@ -85,6 +88,7 @@ SMALL_REQUEST_BYTES = 2048
 
 _SIZE = Struct(">i")
 _API_KEY = Struct(">h")
+_INT = Struct("i")
 _ZEROS = memoryview(bytes(MAX_GROWTH_BYTES))  # never written, so the system keeps no memory for it
 
 
@@ -128,6 +132,7 @@ class Connection:
         "client_software_version",
         "closed",
         "identified",
+        "is_broker",
         "lease",
         "listener",
         "listener_name",
@@ -172,6 +177,7 @@ class Connection:
         self.client_software_name = ""  # set by the ApiVersions handler (KIP-511)
         self.client_software_version = ""
         self.raises_epochs = False  # set by requests of transaction version 2
+        self.is_broker = False  # set when it fetches as a follower
         self.identified = False  # a whole request came in: it is a Kafka client
         self.max_frame_bytes = (
             listener.request_max_bytes if self.authenticated else listener.first_frame_max_bytes
@@ -251,7 +257,8 @@ class Connection:
         """
         if self.last_active > moment:
             return False
-        return not self._muted or self._output is not None
+        is_aside = self._frame is not None and not self._waits_for_memory
+        return not self._muted or self._output is not None or is_aside
 
     @property
     def is_known(self) -> bool:
@@ -259,9 +266,46 @@ class Connection:
         return self.authenticated and self.identified
 
     @property
-    def received_bytes(self) -> int:
+    def filled_bytes(self) -> int:
         """Bytes of the frame that is received in part."""
         return self._filled
+
+    @property
+    def received_bytes(self) -> int:
+        """Grows with all that comes of the frame that is received in part."""
+        return self._filled
+
+    @property
+    def unacknowledged_bytes(self) -> int:
+        """What the client has not received, as far as the system has it. Where that is not known,
+        a number that changes when the socket takes more."""
+        try:
+            return int(_INT.unpack(ioctl(self._fd, TIOCOUTQ, bytes(_INT.size)))[0])
+        except OSError:
+            return int(self._written_at * 1_000_000)
+
+    def set_aside(self) -> None:
+        """Give back the memory for what has not come of the frame that is received. It is read
+        again when more has come and there is memory for it; see `MemoryBudget.relieve`."""
+        assert self._frame is not None
+        with memoryview(self._frame) as frame:
+            self._frame = bytearray(frame[: self._filled])
+        self._muted = True
+        left = self._frame_size - self._filled
+        self._sock.setsockopt(
+            socket.SOL_SOCKET, socket.SO_RCVLOWAT, min(LEAST_PROGRESS_BYTES, left)
+        )
+        self._services.memory.set_aside(self, self._filled)
+
+    def _take_up(self) -> None:
+        """More has come of a frame that was set aside, or the connection broke."""
+        self._pause_reading()
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+        if self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self.close("the connection broke")
+            return
+        self._waits_for_memory = True
+        self._services.memory.take_up(self, self._frame_size - self._filled, self._memory_available)
 
     def close(self, reason: str) -> None:
         """Close the socket now. A request in flight continues; its response is dropped.
@@ -376,6 +420,9 @@ class Connection:
 
     def _on_readable(self) -> None:
         if self._muted:
+            if self._frame is not None:
+                self._take_up()
+                return
             # Only now: usually the response is sent before more comes, which saves two calls.
             self._pause_reading()
             return
@@ -547,19 +594,17 @@ class Connection:
         services = self._services
         memory = services.memory
         api_key = _API_KEY.unpack_from(pending, start)[0]
-        of_broker = self.listener.of_brokers
+        of_broker = services.large_frames.is_of_broker(self, api_key)
         if size > LARGE_BYTES:
             if self.token_handler is None and not services.large_frames.may_receive(
                 self, api_key, size
             ):
                 refuse_large(self, size, services)
                 return False
-            if size > memory.max_frame_bytes and not of_broker:
+            if size > memory.max_frame_bytes and not self.listener.of_brokers:
                 refuse_for_memory(self, size, services)
                 return False
-        self.lease = memory.admit(
-            self, api_key, size, of_broker=of_broker, resume=self._memory_available
-        )
+        self.lease = memory.admit(self, size, of_broker=of_broker, resume=self._memory_available)
         if self.lease is None:
             self._waits_for_memory = True
             self._wait()
@@ -567,10 +612,15 @@ class Connection:
         return True
 
     def _memory_available(self, lease: Lease) -> None:
-        """The frame for which this connection waits may be received."""
-        self._granted = lease
+        """The frame for which this connection waits may be received, or the rest of it."""
         self._waits_for_memory = False
-        self.room_available()
+        if self._frame is None:
+            self._granted = lease
+            self.room_available()
+        else:
+            self._services.memory.go_on(self, lease)
+            self._muted = False
+            self._resume_reading()
         self._is_resumed = self._frame is not None
 
     def _release(self, size: int) -> None:
@@ -580,6 +630,7 @@ class Connection:
         if lease is not None:
             self.lease = None
             memory.received.pop(self, None)
+            memory.aside.pop(self, None)
             lease.release()
             return
         small = memory.small
@@ -702,7 +753,7 @@ class Connection:
 
     def _count_unread(self, size: int) -> None:
         self._unread = size
-        self._services.memory.set_unread(self, size, monotonic(), self._context)
+        self._services.memory.set_unread(self, size, self._context)
 
     def held_leases(self) -> list[Lease]:
         """Memory that is not free until the client reads its response."""

@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 DEFAULT_MAX_REQUEST_BYTES = 8 << 20
 
 _OF_CONTROLLERS = frozenset((ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA))
+_OF_BROKERS = _OF_CONTROLLERS | {
+    ApiKey.FETCH,
+    ApiKey.CONTROLLED_SHUTDOWN,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    ApiKey.ALTER_PARTITION,
+}
+# Consumers send these, too.
+_OF_CONSUMERS = frozenset((ApiKey.FETCH, ApiKey.OFFSET_FOR_LEADER_EPOCH))
 
 # Whether a client may send an API at all, as far as that is known before its request is decoded.
 MaySend = Callable[["Connection", int], bool]
@@ -48,6 +56,19 @@ class LargeFrames:
         if api_key != ApiKey.PRODUCE and api_key not in _OF_CONTROLLERS:
             return False
         return self._may_send is None or self._may_send(sender, api_key)
+
+    def is_of_broker(self, sender: Connection, api_key: int) -> bool:
+        """Whether a frame is of a broker or controller, as far as that is known before it is
+        decoded: it came to their own listener, or is of an API that they use and its client has the
+        right to send what they send. Without an authorizer everybody has: then a client that has
+        fetched as a known broker is one."""
+        if sender.listener.of_brokers:
+            return True
+        if api_key not in _OF_BROKERS or not sender.authenticated:
+            return False
+        if self._may_send is not None:
+            return self._may_send(sender, ApiKey.UPDATE_METADATA)
+        return sender.is_broker or api_key not in _OF_CONSUMERS
 
 
 # Kafka's `max.message.bytes` and `max.request.size` are 1 MiB by default, and so are most large

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.broker.metrics.statistics import NetworkStatistics
 
 if TYPE_CHECKING:
-    from ottla.broker.requests.memory_budget import Client, Lease
+    from ottla.broker.requests.memory_pool import Client, Lease
     from ottla.storage.files.open_files import FileSlice
 
 # How much one connection sends in one turn of the loop, so that others get theirs. At 2 GB/s this

@@ -301,7 +301,7 @@ class NetworkServer:
         self._relief = self._timer.schedule(interval_ms, self._relieve)
 
     def _relieve(self) -> None:
-        """Close the clients that hold memory others wait for and neither send nor read.
+        """Let the memory of requests go round, and close clients that hold what others wait for.
 
         A frame's memory is reserved when its size is known, as in Kafka. There, a few clients that
         announce big requests and send nothing shut out all others until they are found idle.
@@ -344,7 +344,7 @@ class NetworkServer:
 
     def _close_stalled(self) -> None:
         memory = self._channel.memory
-        for connection, pool in memory.stalled(monotonic()):
+        for connection, pool in memory.relieve(monotonic()):
             memory.stalled_total += 1
             assert self._services is not None
             if self._services.log_limiter.allows(connection.client_host):

@@ -126,6 +126,15 @@ class TlsConnection(Connection):
         )
         super().start()
 
+    @property
+    def received_bytes(self) -> int:
+        return self._tls.received_bytes  # a record that is not whole is progress, too
+
+    def set_aside(self) -> None:
+        super().set_aside()
+        if self._tls.pending():
+            self._take_up()
+
     def close(self, reason: str) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
@@ -274,6 +283,7 @@ class TlsSocket:
         "_tls",
         "_unsent",
         "first_bytes",
+        "received_bytes",
     )
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext, buffer: memoryview) -> None:
@@ -287,6 +297,7 @@ class TlsSocket:
         self._failure: OSError | None = None  # for the call after the one that returned data
         self._encrypted = 0  # bytes of the caller that are encrypted, and not all sent
         self._unsent: memoryview | None = None  # taken out of `_outgoing`
+        self.received_bytes = 0  #: from the socket
         self.first_bytes = b""  #: what the client sent first, up to four bytes
 
     def fileno(self) -> int:
@@ -297,6 +308,9 @@ class TlsSocket:
 
     def getsockopt(self, level: int, option: int) -> int:
         return self._sock.getsockopt(level, option)
+
+    def setsockopt(self, level: int, option: int, value: int) -> None:
+        self._sock.setsockopt(level, option, value)
 
     def recv_into(self, buffer: Any) -> int:
         """Decrypt what has come, as much as fits into the buffer and a turn. 0: the client closed
@@ -367,6 +381,7 @@ class TlsSocket:
     def _receive(self, size: int = RECEIVE_BYTES) -> int:
         count = self._sock.recv_into(self._buffer, size)
         if count:
+            self.received_bytes += count
             self._incoming.write(self._buffer[:count])
         else:
             self._incoming.write_eof()

@@ -135,6 +135,11 @@ def add_requests(registry: MetricsRegistry, channel: RequestChannel) -> None:
         lambda: {(pool.name,): pool.waiting for pool in pools},
         "pool",
     )
+    registry.gauge(
+        "ottla_memory_set_aside",
+        "Requests received in part that gave back the memory for the rest, because others waited.",
+        lambda: len(channel.memory.aside),
+    )
     registry.counter(
         "ottla_memory_stalled_closed",
         "Connections closed because they held memory that others waited for and made no progress.",

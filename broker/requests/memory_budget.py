@@ -14,48 +14,42 @@ it uses for itself, or a setting:
 A part of the requests' memory is the reserve of brokers and controllers: while clients use all of
 the rest, their requests are still read.
 
-Who waits. Every use of a pool is a `Lease`. A caller that gets none waits in its pool: its
-connection is not read, or its request is parked, and nothing is closed because it waits. Whenever
-a lease ends, the pool hands leases to those that wait, one to each client in turn; none of them
-asks again by a timer. The first whose turn it is keeps its turn until it fits, so that large ones
-are not overtaken for ever, and newcomers wait behind it. One lease alone may be larger than the
-pool, so that what is allowed gets through.
-
-Fairness. A client is its principal, or its address while it has none: an address says little about
-who is behind it. A client that has leases gets another one only while all its leases are not more
-than a share of what is free, so that others find room whatever it does; one that has none may take
-all that is free. A client that waits for its own share delays no other one.
+Who gets some, and who waits, is in `ottla.broker.requests.memory_pool`: its connection is not read,
+or its request is parked, and nothing is closed because it waits. A client is its principal, or its
+address while it has none: an address says little about who is behind it.
 
 Small requests pass large ones. While large requests wait, or small ones use their pool, connections
 are read in pieces of `SHORT_BYTES`: a request that fits is handled, of one that does not fit no
 more is in memory until it has a lease.
 
-Who is closed. A lease whose request is being received, or whose response is not read, may be held
-by a client that does neither. `stalled` names those that made no progress for `SILENCE_SECONDS` or
-`STALL_SECONDS` while others wait for the same memory. A frame that is admitted gets all of its
-memory, so it can be received to its end whatever others do: there is no deadlock, and a slow client
-makes progress.
+The place goes round. A request has the memory for all of it before it is received, so it can be
+received to its end whatever others do. While others wait, `relieve` sets aside those of which
+nothing came in the last second, and slow ones: they keep what came of them, and give back the rest.
+A request that was set aside waits for a lease again when more of it has come. So who is slow delays
+others for a second or two, and what a client announces costs nothing unless it sends it. None of
+this closes a connection. Slow ones are set aside only while what came of such requests is a quarter
+of the memory or less: begun requests are of no use until they are complete.
+
+Who is closed. What came of requests that were set aside may take more than half of the memory. Only
+then, and only if nothing more comes for `SILENCE_SECONDS`, is a connection closed: those that have
+been silent longest, until it is half. A connection is also closed whose client reads nothing of its
+responses for `STALL_SECONDS` while others wait for the same memory.
 
 Loop thread only. Nothing here waits: a check and the change that depends on it are one call.
 """
 
 from __future__ import annotations
 
-import asyncio
-import sys
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from ottla.broker.requests.request_context import ANONYMOUS, Principal
+from ottla.broker.requests.memory_pool import UNLIMITED, Client, Lease, Pool, Resume
+from ottla.broker.requests.request_context import ANONYMOUS
 from ottla.protocol.registry import ApiKey
 
 if TYPE_CHECKING:
     from ottla.broker.net.connection import Connection
     from ottla.broker.requests.request_context import RequestConnection, RequestContext
-
-Client = Principal | str
-Resume = Callable[["Lease"], None]
 
 # A frame above this does not fit into one read of a connection.
 LARGE_BYTES = 65536
@@ -65,19 +59,16 @@ LARGE_BYTES = 65536
 SHORT_BYTES = 4096
 
 # So long a client may read nothing of a response while others wait for the memory that it holds.
-# The broker's socket has a full buffer for it, so it is the client that does not read.
 STALL_SECONDS = 5.0
-# So long a client may send nothing of a request meanwhile. On a thin line with many connections TCP
-# loses several retransmissions in a row, and waits twice as long after each.
-SILENCE_SECONDS = 5.0
-# Less than this in that time is nothing: a modem sends more.
-LEAST_PROGRESS_BYTES = 4096
-# And after this time a request that is not complete is not waited for by its client either: it is
-# Kafka's delivery.timeout.ms, four times request.timeout.ms.
-REQUEST_SECONDS = 120.0
-
-# How many leases are handed out in one go, of a few microseconds each.
-GRANTS_AT_ONCE = 64
+# So long a client may send nothing of a request that was set aside, while what came of it takes the
+# memory of others. TCP waits twice as long after each retransmission that is lost: this is six.
+SILENCE_SECONDS = 10.0
+# A longer time between two looks is a stall of this process: it says nothing about clients.
+LONGEST_LOOK_SECONDS = 2.0
+# A request that will have come within so many looks, at its pace, is not set aside.
+SOON_LOOKS = 4
+# Less than this is nothing: it is less than a packet.
+LEAST_PROGRESS_BYTES = 1024
 
 # Responses of these APIs grow with the cluster, not with the request.
 LONG_RESPONSES = frozenset(
@@ -107,21 +98,6 @@ LEAST_METADATA_BYTES = 64 << 10
 # The objects of which a response is made take several times its bytes.
 BUILDING = 4
 
-# Requests that brokers send to each other: they may use the reserve.
-_OF_BROKERS = frozenset(
-    (
-        ApiKey.FETCH,
-        ApiKey.LEADER_AND_ISR,
-        ApiKey.STOP_REPLICA,
-        ApiKey.UPDATE_METADATA,
-        ApiKey.CONTROLLED_SHUTDOWN,
-        ApiKey.OFFSET_FOR_LEADER_EPOCH,
-        ApiKey.ALTER_PARTITION,
-    )
-)
-
-UNLIMITED = sys.maxsize
-
 
 def client_of(connection: RequestConnection) -> Client:
     """The principal of a client, or its address if it has none."""
@@ -129,197 +105,14 @@ def client_of(connection: RequestConnection) -> Client:
     return connection.client_host if principal is ANONYMOUS else principal
 
 
-class Lease:
-    """Memory of a pool that a client uses; `release` exactly once, `resize` before it."""
-
-    __slots__ = ("began_at", "client", "marked_at", "marked_bytes", "pool", "size")
-
-    def __init__(self, pool: Pool, client: Client, size: int) -> None:
-        self.pool = pool
-        self.client = client
-        self.size = size
-        # The last progress that `MemoryBudget.stalled` has seen.
-        self.began_at = self.marked_at = 0.0
-        self.marked_bytes = -1
-
-    def resize(self, size: int) -> None:
-        """Use more or less, without a check."""
-        self.pool.count(self.client, size - self.size)
-        shrinks, self.size = size < self.size, size
-        if shrinks and self.pool.waiting:
-            self.pool.offer()
-
-    def release(self) -> None:
-        """Give all of it back; those that wait may get it now."""
-        self.resize(0)
-
-
-class Pool:
-    """Memory of one kind, and who waits for it."""
-
-    __slots__ = (
-        "_is_offering",
-        "_is_taken",
-        "_used_by",
-        "_waiters",
-        "client_limit",
-        "defer",
-        "limit",
-        "name",
-        "share",
-        "used",
-        "waiting",
-    )
-
-    def __init__(self, name: str, share: int = 1) -> None:
-        """`share`: a client may hold one part in so many of what is free."""
-        self.name = name
-        self.share = share
-        self.limit = UNLIMITED
-        #: Of one client, whatever is free (ottla.address.request.max.bytes).
-        self.client_limit = UNLIMITED
-        #: With what needs no lease.
-        self.used = 0
-        self.waiting = 0
-        #: Runs a callback in a later iteration of the loop.
-        self.defer: Callable[[Callable[[], None]], object] | None = None
-        self._used_by: dict[Client, int] = {}
-        # The clients in the order of their turns, each with those that wait in their order.
-        self._waiters: OrderedDict[Client, OrderedDict[object, tuple[int, Resume]]] = OrderedDict()
-        self._is_taken = False  # the first one of the turns waits for room
-        self._is_offering = False
-
-    @property
-    def clients(self) -> dict[Client, int]:
-        """Bytes of the leases by client."""
-        return self._used_by
-
-    def lease(self, client: Client, size: int) -> Lease | None:
-        """A lease, or None when the caller has to `wait`."""
-        if self._is_taken or not (self._fits(size) and self._is_fair(client, size)):
-            return None
-        self.count(client, size)
-        return Lease(self, client, size)
-
-    def wait(self, waiter: object, client: Client, size: int, resume: Resume) -> None:
-        """Call `resume` with a lease, once, when there is one. A waiter waits once at most."""
-        waiters = self._waiters.get(client)
-        if waiters is None:
-            waiters = self._waiters[client] = OrderedDict()
-        waiters[waiter] = (size, resume)
-        self.waiting += 1
-        if not self._is_taken and self._is_fair(client, size):
-            self._is_taken = True
-
-    def forget(self, waiter: object, client: Client) -> bool:
-        """The waiter is gone. Returns whether it waited."""
-        waiters = self._waiters.get(client)
-        if waiters is None or waiters.pop(waiter, None) is None:
-            return False
-        self.waiting -= 1
-        if not waiters:
-            del self._waiters[client]
-        self.offer()  # those behind it may fit
-        return True
-
-    async def leased(self, client: Client, size: int) -> Lease:
-        """A lease, after those that wait. The caller, a task, bounds how long it holds it."""
-        lease = self.lease(client, size)
-        if lease is None:
-            future: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
-            self.wait(future, client, size, lambda found: _resolve(future, found))
-            try:
-                lease = await future
-            except asyncio.CancelledError:
-                if not self.forget(future, client) and future.done() and not future.cancelled():
-                    future.result().release()
-                raise
-        return lease
-
-    def offer(self) -> None:
-        """Hand out leases to those that wait, in turn; also after the limit has changed."""
-        if self._is_offering:
-            return
-        self._is_offering = True
-        try:
-            for _ in range(GRANTS_AT_ONCE):
-                if not self._hand_out_one():
-                    return
-        finally:
-            self._is_offering = False
-        if self.defer is not None and self.waiting:
-            self.defer(self.offer)
-
-    def clear(self) -> None:
-        """Forget all that wait; tasks that do are cancelled."""
-        for waiters in self._waiters.values():
-            for waiter in waiters:
-                if isinstance(waiter, asyncio.Future):
-                    waiter.cancel()
-        self._waiters.clear()
-        self.waiting = 0
-        self._is_taken = False
-
-    def _hand_out_one(self) -> bool:
-        self._is_taken = False
-        clients = self._waiters
-        # Those that wait for their own share have leases: there are not many of them.
-        for _ in range(len(clients)):
-            client, waiters = next(iter(clients.items()))
-            waiter, (size, resume) = next(iter(waiters.items()))
-            if not self._is_fair(client, size):
-                clients.move_to_end(client)
-                continue
-            if not self._fits(size):
-                self._is_taken = True
-                return False
-            del waiters[waiter]
-            self.waiting -= 1
-            if waiters:
-                clients.move_to_end(client)
-            else:
-                del clients[client]
-            self.count(client, size)
-            resume(Lease(self, client, size))
-            return True
-        return False
-
-    def _fits(self, size: int) -> bool:
-        return self.used + size <= self.limit or not self._used_by
-
-    def _is_fair(self, client: Client, size: int) -> bool:
-        held = self._used_by.get(client)
-        if held is None:
-            return True
-        return held + size <= self.client_limit and held <= (self.limit - self.used) // self.share
-
-    def is_waited_for(self, client: Client) -> bool:
-        """Whether somebody waits for what `client` holds: because the pool is full, or another
-        connection of the client for its share."""
-        return self._is_taken or client in self._waiters
-
-    def count(self, client: Client, size: int) -> None:
-        """A client uses so much more, or less; without a check."""
-        self.used += size
-        held = self._used_by.get(client, 0) + size
-        if held:
-            self._used_by[client] = held
-        else:
-            self._used_by.pop(client, None)
-
-
-def _resolve(future: asyncio.Future[Lease], lease: Lease) -> None:
-    if future.done():  # cancelled in this iteration of the loop
-        lease.release()
-    else:
-        future.set_result(lease)
-
-
 class MemoryBudget:
     """The pools, and the rules of requests and responses. One for all connections of a loop."""
 
     __slots__ = (
+        "_looked_at",
         "_unread",
+        "_watched",
+        "aside",
         "large",
         "max_frame_bytes",
         "metadata",
@@ -342,11 +135,15 @@ class MemoryBudget:
         self.records = Pool("records")
         #: A longer frame is refused, so that one client cannot take all of the pool.
         self.max_frame_bytes = UNLIMITED
-        #: Connections that receive a frame with a lease.
+        #: Connections that receive a frame with a lease of all of it.
         self.received: dict[Connection, Lease] = {}
+        #: Those that have a lease of what they received, and are not read until more has come.
+        self.aside: dict[Connection, Lease] = {}
         self._unread: dict[Connection, Lease] = {}
         #: Connections that were closed because they made no progress.
         self.stalled_total = 0
+        self._looked_at = 0.0
+        self._watched = 0.0  # seconds; those in which this process stood still do not count
 
     @property
     def pools(self) -> tuple[Pool, ...]:
@@ -402,13 +199,14 @@ class MemoryBudget:
         return self.small.used >= self.small.limit or self.large.waiting > 0
 
     def admit(
-        self, sender: Connection, api_key: int, size: int, *, of_broker: bool, resume: Resume
+        self, sender: Connection, size: int, *, of_broker: bool, resume: Resume
     ) -> Lease | None:
-        """A lease for a frame that is received in part, or None: `resume` is called with one."""
+        """A lease for a frame that is received in part, or None: `resume` is called with one.
+        Those of brokers may use the reserve."""
         client = client_of(sender)
         pool = self.large if size > LARGE_BYTES else self.small
         lease = pool.lease(client, size)
-        if lease is None and (of_broker or api_key in _OF_BROKERS):
+        if lease is None and of_broker:
             pool = self.reserve
             lease = pool.lease(client, size)
         if lease is None:
@@ -446,10 +244,10 @@ class MemoryBudget:
         return self.responses
 
     def set_unread(
-        self, connection: Connection, size: int, now: float, context: RequestContext | None = None
+        self, connection: Connection, size: int, context: RequestContext | None = None
     ) -> None:
-        """So much of its responses a client has not read; it has just read some, or begun. Below 0
-        when nothing waits for it any more. `context`: the request in flight."""
+        """So much of its responses a client has not read. Below 0 when nothing waits for it any
+        more. `context`: the request in flight."""
         lease = self._unread.get(connection)
         if size < 0:
             if lease is not None:
@@ -460,7 +258,6 @@ class MemoryBudget:
             lease = self._unread[connection] = Lease(
                 self.response_pool(context), client_of(connection), 0
             )
-        lease.marked_at = now
         lease.resize(size)
 
     def unread_lease(self, connection: Connection) -> Lease | None:
@@ -469,35 +266,113 @@ class MemoryBudget:
 
     # clients that make no progress ---------------------------------------------------------------
 
-    def stalled(self, now: float) -> Iterator[tuple[Connection, Pool]]:
-        """Connections that make no progress and hold what others wait for.
+    def relieve(self, now: float) -> Iterator[tuple[Connection, Pool]]:
+        """Give memory of those that make the least progress to those that wait. Yields connections
+        to close, with the pool that others wait for.
 
-        To be called every second or so; the caller closes them. `now` is in monotonic seconds."""
-        if self.small.waiting or self.large.waiting or self.reserve.waiting:
-            for connection, lease in list(self.received.items()):
-                if _is_stalled(lease, connection.received_bytes, now) and (
-                    lease.pool.is_waited_for(lease.client)
+        To be called every second or so. `now` is in monotonic seconds."""
+        self._watched += min(now - self._looked_at, LONGEST_LOOK_SECONDS)
+        self._looked_at = now
+        for pool in (self.small, self.large, self.reserve):
+            if pool.waiting:
+                self._set_aside_slowest(pool)
+                yield from self._silent(pool)
+        if any(pool.waiting for pool in self.pools):
+            yield from self._not_reading()
+
+    def _set_aside_slowest(self, pool: Pool) -> None:
+        slowest: list[tuple[int, int, Connection, Lease]] = []
+        for number, (connection, lease) in enumerate(self.received.items()):
+            if lease.pool is not pool:
+                continue
+            came = connection.received_bytes - lease.marked_bytes
+            if lease.marked_bytes < 0 or came >= LEAST_PROGRESS_BYTES:
+                lease.active_at = self._watched
+            if lease.marked_bytes >= 0:
+                slowest.append((came, number, connection, lease))
+            lease.marked_bytes = connection.received_bytes
+        aside = _Aside(pool, self.aside)
+        for came, _, connection, lease in sorted(slowest):
+            if pool.is_waited_for(lease.client):
+                filled = connection.filled_bytes
+                if came < LEAST_PROGRESS_BYTES or (
+                    came * SOON_LOOKS < lease.size - filled
+                    and (aside.of(lease.client) + filled) * 2 <= pool.most_aside(lease.client)
                 ):
-                    yield connection, lease.pool
-        for connection, lease in list(self._unread.items()) if self._has_waiters else ():
-            if now - lease.marked_at >= STALL_SECONDS:
+                    connection.set_aside()
+                    aside.add(lease, filled)
+
+    def _silent(self, pool: Pool) -> Iterator[tuple[Connection, Pool]]:
+        """Those that were set aside and have been silent longest, while what was received of such
+        requests takes too much."""
+        silent = [
+            (lease.active_at, number, connection)
+            for number, (connection, lease) in enumerate(self.aside.items())
+            if lease.pool is pool
+            and not lease.has_more
+            and self._watched - lease.active_at >= SILENCE_SECONDS
+        ]
+        aside = _Aside(pool, self.aside if silent else {})
+        for _, _, connection in sorted(silent):
+            lease = self.aside[connection]
+            if pool.is_waited_for(lease.client) and (
+                aside.of(lease.client) > pool.most_aside(lease.client)
+            ):
+                aside.add(lease, -lease.size)
+                yield connection, pool
+
+    def _not_reading(self) -> Iterator[tuple[Connection, Pool]]:
+        for connection, lease in list(self._unread.items()):
+            left = connection.unacknowledged_bytes
+            if lease.marked_bytes < 0 or abs(left - lease.marked_bytes) >= LEAST_PROGRESS_BYTES:
+                lease.marked_bytes = left
+                lease.active_at = self._watched
+            elif self._watched - lease.active_at >= STALL_SECONDS:
                 for held in connection.held_leases():
                     if held.pool.is_waited_for(held.client):
                         yield connection, held.pool
                         break
 
-    @property
-    def _has_waiters(self) -> bool:
-        return any(pool.waiting for pool in self.pools)
+    def set_aside(self, connection: Connection, filled: int) -> None:
+        """A request keeps what was received of it, and gives back the memory for the rest."""
+        lease = self.aside[connection] = self.received.pop(connection)
+        lease.resize(filled)
+
+    def take_up(self, connection: Connection, size: int, resume: Resume) -> None:
+        """More has come of a request that was set aside: call `resume` with a lease for the rest of
+        it, now or later."""
+        own = self.aside[connection]
+        own.has_more = True
+        lease = own.pool.lease(own.client, size)
+        if lease is not None:
+            resume(lease)
+        else:
+            own.pool.wait(connection, own.client, size, resume, was_set_aside=True)
+
+    def go_on(self, connection: Connection, rest: Lease) -> None:
+        """The rest of a request that was set aside is received."""
+        lease = self.received[connection] = self.aside.pop(connection)
+        lease.join(rest)
+        lease.has_more = False
+        lease.marked_bytes = -1
 
 
-def _is_stalled(lease: Lease, received: int, now: float) -> bool:
-    if lease.marked_bytes < 0:
-        lease.began_at = now
-    elif received - lease.marked_bytes < LEAST_PROGRESS_BYTES:
-        return now - lease.marked_at >= SILENCE_SECONDS
-    elif now - lease.began_at >= REQUEST_SECONDS:
-        return True
-    lease.marked_bytes = received
-    lease.marked_at = now
-    return False
+class _Aside:
+    """What was received of the requests of a pool that were set aside."""
+
+    def __init__(self, pool: Pool, leases: dict[Connection, Lease]) -> None:
+        self._pool = pool
+        self._total = 0
+        self._clients: dict[Client, int] = {}
+        for lease in leases.values():
+            if lease.pool is pool:
+                self.add(lease, lease.size)
+
+    def add(self, lease: Lease, size: int) -> None:
+        """Another request, or one less."""
+        self._total += size
+        self._clients[lease.client] = self._clients.get(lease.client, 0) + size
+
+    def of(self, client: Client) -> int:
+        """Bytes of a client, or of all if the pool is full."""
+        return self._total if self._pool.is_taken else self._clients.get(client, 0)

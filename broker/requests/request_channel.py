@@ -40,7 +40,8 @@ from ottla.broker.requests.fair_queue import (
     FairQueue,
 )
 from ottla.broker.requests.held_responses import HeldResponses
-from ottla.broker.requests.memory_budget import LONG_RESPONSES, Lease, MemoryBudget, client_of
+from ottla.broker.requests.memory_budget import LONG_RESPONSES, MemoryBudget, client_of
+from ottla.broker.requests.memory_pool import Lease
 from ottla.broker.requests.request_context import (
     ANONYMOUS,
     DEFERRED,

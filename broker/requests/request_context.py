@@ -22,7 +22,7 @@ from ottla.protocol.steps import Steps, run, run_at_once, run_in_turns
 
 if TYPE_CHECKING:
     from ottla.broker.net.services import ListenerFacts
-    from ottla.broker.requests.memory_budget import Lease
+    from ottla.broker.requests.memory_pool import Lease
     from ottla.broker.security.sasl.session import SaslSession
     from ottla.protocol.headers import RequestHeader
 
@@ -172,6 +172,7 @@ class RequestConnection(Protocol):
     client_software_name: str
     client_software_version: str
     raises_epochs: bool
+    is_broker: bool
     writable_topics: dict[str, int] | None
 
     def send_response(self, context: RequestContext, parts: list[Any]) -> None: ...

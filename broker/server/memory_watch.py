@@ -12,7 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ottla.broker.requests.memory_budget import UNLIMITED, MemoryBudget
+from ottla.broker.requests.memory_budget import MemoryBudget
+from ottla.broker.requests.memory_pool import UNLIMITED
 from ottla.broker.runtime.memory_limit import memory_limit, resident_bytes
 from ottla.broker.runtime.tasks import WorkerPoolClosed
 

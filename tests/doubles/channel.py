@@ -32,6 +32,7 @@ class Peer:
     local_address = ("10.0.0.2", 9092)
     client_software_name = client_software_version = ""
     raises_epochs = False
+    is_broker = False
 
     def __init__(self) -> None:
         self.closed = False

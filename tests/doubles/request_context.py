@@ -32,6 +32,7 @@ class FakeContext:
             client_host="127.0.0.1",
             principal=ANONYMOUS,
             raises_epochs=False,
+            is_broker=False,
         )
         self.local_address = ("10.0.0.9", 9092)
         self.principal = ANONYMOUS

@@ -14,6 +14,7 @@ import heapq
 import os
 import random
 import select
+import shutil
 import struct
 import subprocess
 import sys
@@ -30,6 +31,7 @@ _NAMES = Path("/run/netns")
 _CLONE_NEWNET = 0x40000000
 _TUNSETIFF, _IFF_TUN, _IFF_NO_PI = 0x400454CA, 1, 0x1000
 _DEVICE = "t0"
+_CAPABILITIES = 1 << 12 | 1 << 21  # CAP_NET_ADMIN, CAP_SYS_ADMIN
 # A router at the end of a thin line queues so much, and drops what comes then.
 _QUEUE_SECONDS = 0.5
 _PACKET_BYTES = 65_536
@@ -59,10 +61,13 @@ class ThinNetwork:
 
 def why_not() -> str | None:
     """Why this machine cannot have such hosts."""
-    if os.geteuid() != 0:
+    if not sys.platform.startswith("linux") or not Path("/dev/net/tun").exists():
+        return "this system has no TUN devices"
+    if shutil.which("ip") is None:
+        return "network namespaces are made with the command ip"
+    capabilities = Path("/proc/self/status").read_text().partition("CapEff:")[2].split()[0]
+    if int(capabilities, 16) & _CAPABILITIES != _CAPABILITIES:
         return "network namespaces need root"
-    if not Path("/dev/net/tun").exists():
-        return "the kernel has no TUN devices"
     return None
 
 

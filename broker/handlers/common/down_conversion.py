@@ -36,7 +36,7 @@ from ottla.storage.records.batch_content import MAX_DECOMPRESSED_BYTES
 if TYPE_CHECKING:
     from ottla.broker.metrics.topic_statistics import BrokerTopicStatistics
     from ottla.broker.replication.fetch_sessions import FetchItem, FetchResult
-    from ottla.broker.requests.memory_budget import Client, Lease, Pool
+    from ottla.broker.requests.memory_pool import Client, Lease, Pool
     from ottla.broker.requests.request_channel import RequestContext
     from ottla.protocol.messages.fetch import FetchResponse, PartitionData
     from ottla.storage.config import LogConfig

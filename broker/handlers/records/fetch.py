@@ -96,6 +96,8 @@ class FetchHandler:
         if self._quota.table and not is_follower:
             self._limit(context, params)
         snapshot = self._metadata.snapshot
+        if is_follower and params.replica_id in snapshot.brokers:
+            context.connection.is_broker = True
         fetch = yield from self._sessions.context(
             request, version, snapshot.topic_names, is_follower
         )

@@ -178,6 +178,7 @@ class ConsoleConnection:
     closed = False
     client_software_name = "ottla-console"
     raises_epochs = False
+    is_broker = False
     client_software_version = ""
     listener = ListenerFacts("HTTP")
     sasl = None

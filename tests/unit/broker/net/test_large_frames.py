@@ -10,12 +10,17 @@ from ottla.broker.net.large_frames import (
     FrameBuffers,
     LargeFrames,
 )
+from ottla.broker.net.services import ListenerFacts
 from ottla.broker.requests.request_channel import ANONYMOUS, Principal
 
-PRODUCE, METADATA, UPDATE_METADATA = 0, 3, 6
+PRODUCE, FETCH, METADATA, UPDATE_METADATA = 0, 1, 3, 6
 
 
 class Client:
+    is_broker = False
+    authenticated = True
+    listener = ListenerFacts("PLAINTEXT")
+
     def __init__(self, host: str = "10.0.0.1") -> None:
         self.client_host = host
         self.principal: Principal = ANONYMOUS
@@ -46,6 +51,31 @@ def test_without_the_right_nothing_may_be_long() -> None:
     assert not frames.may_receive(Client(), PRODUCE, 1001)
     assert not frames.may_receive(Client(), UPDATE_METADATA, 1001)
     assert asked == [PRODUCE, UPDATE_METADATA]
+
+
+def test_a_fetch_is_of_a_broker_only_if_its_client_is_known_as_one() -> None:
+    frames, client = LargeFrames(), Client()
+    assert not frames.is_of_broker(client, FETCH)
+    assert frames.is_of_broker(client, UPDATE_METADATA), "without an authorizer everybody may"
+    assert not frames.is_of_broker(client, PRODUCE)
+    client.is_broker = True
+    assert frames.is_of_broker(client, FETCH)
+    client.authenticated = False
+    assert not frames.is_of_broker(client, FETCH), "before it is who it says"
+
+
+@pytest.mark.parametrize("may", [True, False])
+def test_with_an_authorizer_those_are_brokers_that_may_act_on_the_cluster(may: bool) -> None:
+    frames, client = LargeFrames(may_send=lambda client, api_key: may), Client()
+    client.is_broker = True
+    assert frames.is_of_broker(client, FETCH) == may
+    assert frames.is_of_broker(client, UPDATE_METADATA) == may
+
+
+def test_all_that_comes_to_the_listener_of_brokers_is_of_one() -> None:
+    client = Client()
+    client.listener = ListenerFacts("INTERNAL", of_brokers=True)
+    assert LargeFrames().is_of_broker(client, PRODUCE)
 
 
 LONG = LONG_BYTES + 1

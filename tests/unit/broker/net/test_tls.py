@@ -18,6 +18,7 @@ import pytest
 from ottla.broker.net import connection as connection_module
 from ottla.broker.net import tls as tls_module
 from ottla.broker.net import tls as tls_socket_module
+from ottla.broker.requests.memory_budget import MemoryBudget
 from ottla.broker.requests.request_channel import Principal, RequestContext
 from ottla.broker.security.audit.repeats import LINES_OF_EVENT
 from ottla.broker.security.audit.security_log import SecurityLog
@@ -65,6 +66,31 @@ def fd(tmp_path: Path) -> Iterator[int]:
     descriptor = os.open(path, os.O_RDONLY)
     yield descriptor
     os.close(descriptor)
+
+
+async def test_long_requests_that_were_set_aside_go_on(
+    certificates: Certificates, tls_options: dict[str, Any]
+) -> None:
+    memory = MemoryBudget()
+    memory.limit(300_000, 1 << 20, 1 << 20)
+    async with running_network(
+        memory=memory, authentication_timeout_ms=40, **tls_options
+    ) as network:
+        frame = encode_request(1, "t", metadata_request(*(["n" * 30_000] * 4)), 0)
+        silent = [await network.connect(certificates.client_context()) for _ in range(3)]
+        for client in silent:
+            client.writer.write(frame[:20_000])
+        await network.until(lambda: memory.large.waiting > 0)
+        busy = await network.connect(certificates.client_context())
+        busy.writer.write(frame)
+        await busy.receive()
+        await network.until(lambda: len(memory.aside) == 3)
+        for client in silent:
+            client.writer.write(frame[20_000:])
+        for client in silent:
+            await client.receive()
+        assert memory.stalled_total == 0
+        assert memory.used == 0
 
 
 async def test_requests_and_responses(

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from ottla.broker.requests.memory_budget import (
-    GRANTS_AT_ONCE,
     LEAST_PROGRESS_BYTES,
-    REQUEST_SECONDS,
+    LONGEST_LOOK_SECONDS,
     SILENCE_SECONDS,
+    SOON_LOOKS,
     STALL_SECONDS,
-    Lease,
     MemoryBudget,
-    Pool,
     client_of,
 )
+from ottla.broker.requests.memory_pool import GRANTS_AT_ONCE, Lease, Pool
 from ottla.broker.requests.request_context import ANONYMOUS, Principal
 from ottla.broker.runtime.tasks import spawn
 from ottla.protocol.registry import ApiKey
@@ -33,8 +33,17 @@ class Sender:
     def __init__(self, host: str = "10.0.0.1", principal: Principal = ANONYMOUS) -> None:
         self.client_host = host
         self.principal = principal
-        self.received_bytes = 0
+        self.memory: Any = None
+        self.received_bytes = self.filled_bytes = 0
+        self.unacknowledged_bytes = 0
         self.leases: list[Lease] = []
+
+    def receive(self, size: int) -> None:
+        self.filled_bytes += size
+        self.received_bytes += size
+
+    def set_aside(self) -> None:
+        self.memory.set_aside(self, self.filled_bytes)
 
     def held_leases(self) -> list[Lease]:
         return self.leases
@@ -105,6 +114,19 @@ def test_one_lease_alone_may_be_longer_than_the_pool() -> None:
     assert pool.lease("b", 1) is None
     lease.release()
     assert (pool.used, pool.clients) == (0, {})
+
+
+def test_short_ones_of_a_client_pass_long_ones_and_new_ones_those_that_were_set_aside() -> None:
+    pool = pool_of(1_000)
+    full = leased(pool, "x", 1_000)
+    waiters = Waiters(pool)
+    for name, size in (("l1", 90), ("l2", 91), ("l3", 92), ("s1", 10), ("s2", 11)):
+        waiters.wait(name, "a", size)
+    for name in ("again1", "again2"):
+        resume = partial(waiters.got.append, name)
+        pool.wait(name, "a", 50, lambda _, resume=resume: resume(), was_set_aside=True)  # type: ignore[misc]
+    full.release()
+    assert waiters.got == ["l1", "s1", "again1", "l2", "s2", "again2", "l3"]
 
 
 def test_those_that_wait_get_it_one_of_each_client_in_turn() -> None:
@@ -245,10 +267,10 @@ def budget() -> MemoryBudget:
     return memory
 
 
-def admit(memory: MemoryBudget, sender: Sender, api_key: int, size: int, **more: Any) -> Any:
+def admit(memory: MemoryBudget, sender: Sender, size: int, **more: Any) -> Any:
     more.setdefault("of_broker", False)
     more.setdefault("resume", lambda lease: None)
-    return memory.admit(sender, api_key, size, **more)  # type: ignore[arg-type]
+    return memory.admit(sender, size, **more)  # type: ignore[arg-type]
 
 
 async def test_a_broker_that_stops_leaves_no_task_that_waits() -> None:
@@ -267,62 +289,162 @@ def test_brokers_have_a_reserve_that_clients_do_not_get() -> None:
     memory = budget()
     assert memory.request_limit == 16 * MIB
     for number in range(30):
-        admit(memory, Sender(f"10.0.0.{number}"), ApiKey.PRODUCE, MIB)
+        admit(memory, Sender(f"10.0.0.{number}"), MIB)
     assert memory.large.waiting > 10
-    controller, broker, client = Sender("10.1.0.1"), Sender("10.1.0.2"), Sender("10.1.0.3")
-    assert admit(memory, client, ApiKey.PRODUCE, MIB) is None
-    assert admit(memory, controller, ApiKey.UPDATE_METADATA, MIB) is not None
-    assert admit(memory, broker, ApiKey.PRODUCE, MIB, of_broker=True) is not None
-    assert admit(memory, client, ApiKey.METADATA, 10_000) is not None, "small requests pass"
+    broker, client = Sender("10.1.0.2"), Sender("10.1.0.3")
+    assert admit(memory, client, MIB) is None
+    assert admit(memory, broker, MIB, of_broker=True) is not None
+    assert admit(memory, client, 10_000) is not None, "small requests pass"
 
 
 def test_without_limits_everybody_gets_everything() -> None:
     memory = MemoryBudget()
     assert memory.request_limit == 0
     for _ in range(10):
-        assert admit(memory, Sender(), ApiKey.PRODUCE, 100 * MIB) is not None
+        assert admit(memory, Sender(), 100 * MIB) is not None
 
 
-def test_who_makes_no_progress_is_named_only_while_others_wait() -> None:
-    memory = budget()
-    holders = [Sender(f"10.0.0.{number}") for number in range(10)]
-    for holder in holders:
-        memory.received[holder] = admit(memory, holder, ApiKey.PRODUCE, MIB)  # type: ignore[index]
-    assert list(memory.stalled(0.0)) == []
-    assert list(memory.stalled(100.0)) == [], "nobody waits"
-    admit(memory, Sender("10.1.0.1"), ApiKey.PRODUCE, MIB)
-    assert memory.large.waiting == 1
-    assert list(memory.stalled(200.0)) == [], "the time begins now"
-    fast, slow = holders[:2]
-    fast.received_bytes = LEAST_PROGRESS_BYTES
-    slow.received_bytes = LEAST_PROGRESS_BYTES - 1
-    found = {connection for connection, _ in memory.stalled(200.0 + SILENCE_SECONDS)}
-    assert found == set(holders[1:]), "one that trickles makes no progress"
+class Scene:
+    """A budget of 10 MiB for large requests, and connections that receive some."""
+
+    def __init__(self) -> None:
+        self.memory = budget()
+        self.now = 0.0
+        self.resumed: list[Sender] = []
+        self.closed: list[Sender] = []
+
+    def begin(self, host: str, size: int = MIB) -> Sender:
+        """A connection has the first bytes of a request."""
+        sender = Sender(host)
+        sender.memory = self.memory
+
+        def resume(lease: Lease) -> None:
+            self.memory.received[sender] = lease  # type: ignore[index]
+            self.resumed.append(sender)
+
+        lease = admit(self.memory, sender, size, resume=resume)
+        if lease is not None:
+            self.memory.received[sender] = lease  # type: ignore[index]
+        return sender
+
+    def look(self, seconds: float = 1.0) -> None:
+        self.now += seconds
+        for connection, _ in self.memory.relieve(self.now):
+            self.memory.aside.pop(connection).release()
+            self.closed.append(connection)  # type: ignore[arg-type]
+
+    def is_aside(self, *senders: Sender) -> list[bool]:
+        return [sender in self.memory.aside for sender in senders]
 
 
-def test_a_request_that_takes_longer_than_its_client_waits_is_named() -> None:
-    memory = budget()
-    holders = [Sender(f"10.0.0.{number}") for number in range(11)]
-    for holder in holders[:10]:
-        memory.received[holder] = admit(memory, holder, ApiKey.PRODUCE, MIB)  # type: ignore[index]
-    assert admit(memory, holders[10], ApiKey.PRODUCE, MIB) is None
-    now = 0.0
-    while now < REQUEST_SECONDS:
-        assert list(memory.stalled(now)) == []
-        now += 5.0
-        for holder in holders:
-            holder.received_bytes += LEAST_PROGRESS_BYTES
-    assert len(list(memory.stalled(now))) == 10
+def test_the_silent_ones_are_set_aside_only_while_others_wait() -> None:
+    scene = Scene()
+    silent = [scene.begin(f"10.0.0.{number}") for number in range(10)]
+    for _ in range(3):
+        scene.look()
+    assert not scene.memory.aside, "nobody waits"
+    waiting = scene.begin("10.1.0.1")
+    scene.look()
+    assert not scene.memory.aside, "the time begins now"
+    silent[0].receive(LEAST_PROGRESS_BYTES)
+    silent[1].receive(1)
+    scene.look()
+    assert scene.resumed == [waiting]
+    assert scene.is_aside(*silent[:3]) == [False, False, True], "one was enough"
+    assert scene.memory.large.used == 10 * MIB
+    assert scene.closed == []
 
 
-def test_a_client_that_waits_for_its_share_does_not_have_others_closed() -> None:
-    memory = budget()
-    own, other = Sender("10.0.0.1"), Sender("10.0.0.2")
-    for holder, size in ((own, 6 * MIB), (other, MIB)):
-        memory.received[holder] = admit(memory, holder, ApiKey.PRODUCE, size)  # type: ignore[index]
-    assert admit(memory, Sender("10.0.0.1"), ApiKey.PRODUCE, MIB) is None
-    list(memory.stalled(0.0))
-    assert [found for found, _ in memory.stalled(SILENCE_SECONDS)] == [own]
+def test_of_those_that_send_slow_ones_are_set_aside_as_long_as_it_costs_little() -> None:
+    scene = Scene()
+    senders = [scene.begin(f"10.0.0.{number}") for number in range(10)]
+    for number in range(10):
+        scene.begin(f"10.1.0.{number}")
+    for sender in senders:
+        sender.receive(600_000)
+    scene.look()
+    senders[0].receive((MIB - 600_000) // SOON_LOOKS)
+    for sender in senders[1:]:
+        sender.receive(LEAST_PROGRESS_BYTES)
+    scene.look()
+    assert not scene.is_aside(senders[0])[0], "the rest comes soon"
+    assert sum(scene.is_aside(*senders)) == 4, "of 10 MiB a quarter"
+    for _ in range(20):
+        for sender in senders[1:]:
+            sender.receive(LEAST_PROGRESS_BYTES)
+        scene.look()
+    assert sum(scene.is_aside(*senders[1:])) == 4
+    assert scene.closed == []
+
+
+def test_a_request_that_was_set_aside_waits_for_the_rest_when_more_comes() -> None:
+    scene = Scene()
+    silent = [scene.begin(f"10.0.0.{number}") for number in range(10)]
+    scene.begin("10.1.0.1")
+    scene.look()
+    scene.look()
+    first = silent[0]
+    assert scene.is_aside(first) == [True]
+    leases: list[Lease] = []
+    scene.memory.take_up(first, MIB, leases.append)  # type: ignore[arg-type]
+    assert leases == []
+    scene.look()
+    assert [lease.size for lease in leases] == [MIB]
+    scene.memory.go_on(first, leases[0])  # type: ignore[arg-type]
+    assert scene.is_aside(first) == [False]
+    assert scene.memory.received[first].size == MIB  # type: ignore[index]
+
+
+def test_who_has_sent_more_is_not_silent_while_it_waits() -> None:
+    scene = Scene()
+    silent = [scene.begin(f"10.0.0.{number}", 2 * MIB) for number in range(5)]
+    for sender in silent:
+        sender.receive(2 * MIB - 10_000)
+    scene.begin("10.1.0.1", 4 * MIB)
+    scene.look()
+    scene.look()
+    for sender in silent:
+        scene.memory.take_up(sender, 10_000, print)  # type: ignore[arg-type]
+    for _ in range(2 * int(SILENCE_SECONDS)):
+        scene.look()
+    assert scene.closed == []
+
+
+def test_what_was_received_is_given_up_only_if_nothing_else_helps() -> None:
+    scene = Scene()
+    silent = [scene.begin(f"10.0.0.{number}", 2 * MIB) for number in range(5)]
+    for sender in silent:
+        sender.receive(2 * MIB - 10_000)
+    waiting = scene.begin("10.1.0.1")
+    scene.look()
+    while scene.now < SILENCE_SECONDS:
+        silent[0].receive(LEAST_PROGRESS_BYTES)
+        scene.look()
+    assert scene.closed == scene.resumed == []
+    scene.look(LONGEST_LOOK_SECONDS + 100.0)
+    assert scene.resumed == [waiting]
+    assert scene.closed[0] is not silent[0]
+    assert len(scene.closed) == 1, "as many as are needed"
+
+
+def test_a_process_that_stood_still_does_not_take_its_clients_for_silent() -> None:
+    scene = Scene()
+    for number in range(5):
+        scene.begin(f"10.0.0.{number}", 2 * MIB).receive(2 * MIB - 10_000)
+    scene.begin("10.1.0.1")
+    scene.look()
+    scene.look(1_000.0)
+    assert scene.closed == []
+
+
+def test_a_client_that_waits_for_its_share_does_not_have_others_set_aside() -> None:
+    scene = Scene()
+    own, other = scene.begin("10.0.0.1", 6 * MIB), scene.begin("10.0.0.2")
+    waiting = scene.begin("10.0.0.1")
+    scene.look()
+    scene.look()
+    assert scene.is_aside(own, other) == [True, False]
+    assert scene.resumed == [waiting]
 
 
 class Context:
@@ -363,24 +485,27 @@ def test_metadata_passes_while_others_build() -> None:
 def test_a_response_that_is_longer_than_the_pool_is_built_beside_unread_ones(size: int) -> None:
     memory = budget()
     memory.limit(16 * MIB, 2 * MIB, 16 * MIB)
-    memory.set_unread(Sender("10.0.0.9"), 100_000, 0.0)  # type: ignore[arg-type]
+    memory.set_unread(Sender("10.0.0.9"), 100_000)  # type: ignore[arg-type]
     assert memory.begin_response(context(Sender(), size=size), print) is not None
 
 
 def test_responses_that_are_not_read_are_counted_until_they_are() -> None:
     memory = budget()
     reader, other = Sender("10.0.0.1"), Sender("10.0.0.2")
-    memory.set_unread(reader, 5 * MIB, 0.0)  # type: ignore[arg-type]
+    memory.set_unread(reader, 5 * MIB)  # type: ignore[arg-type]
     resumed: list[Lease] = []
     assert memory.begin_response(context(other), resumed.append) is None
     unread = memory.unread_lease(reader)  # type: ignore[arg-type]
     assert unread is not None
     reader.leases = [unread]
-    assert list(memory.stalled(STALL_SECONDS - 1)) == []
-    memory.set_unread(reader, 4 * MIB, 4.0)  # type: ignore[arg-type]
-    assert list(memory.stalled(STALL_SECONDS)) == [], "it has read something"
-    assert list(memory.stalled(4.0 + STALL_SECONDS)) == [(reader, memory.responses)]
-    memory.set_unread(reader, -1, 9.0)  # type: ignore[arg-type]
+    reader.unacknowledged_bytes = MIB
+    for second in range(int(STALL_SECONDS)):
+        assert list(memory.relieve(float(second))) == []
+    reader.unacknowledged_bytes -= LEAST_PROGRESS_BYTES
+    for second in range(5, 5 + int(STALL_SECONDS)):
+        assert list(memory.relieve(float(second))) == [], "it has read something"
+    assert list(memory.relieve(5 + STALL_SECONDS)) == [(reader, memory.responses)]
+    memory.set_unread(reader, -1)  # type: ignore[arg-type]
     assert len(resumed) == 1
     resumed[0].release()
     assert memory.used == 0

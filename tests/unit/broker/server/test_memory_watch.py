@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.requests.memory_budget import UNLIMITED, MemoryBudget
+from ottla.broker.requests.memory_budget import MemoryBudget
+from ottla.broker.requests.memory_pool import UNLIMITED
 from ottla.broker.server import memory_watch as module
 from ottla.broker.server.memory_watch import MemoryWatch, Shares, trim_allocator
 from tests.doubles.manual_timer import ManualTimer

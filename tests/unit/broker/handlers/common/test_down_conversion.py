@@ -12,7 +12,7 @@ import pytest
 from ottla.broker.handlers.common.down_conversion import ConvertedRecords, DownConversion
 from ottla.broker.metrics.topic_statistics import BrokerTopicStatistics
 from ottla.broker.replication.fetch_sessions import FetchItem
-from ottla.broker.requests.memory_budget import Pool
+from ottla.broker.requests.memory_pool import Pool
 from ottla.broker.runtime.tasks import WorkerPool
 from ottla.protocol.messages.fetch import FetchResponse
 from ottla.protocol.records.builder import build_batch

@@ -199,6 +199,14 @@ def test_followers_send_their_replica_id_and_read_to_the_end(version: int) -> No
     assert path.log().high_watermark == 2
 
 
+def test_only_a_broker_of_the_cluster_is_known_as_one_by_its_fetch() -> None:
+    path = DataPath()
+    path.lead(replicas=[1, 2])
+    assert not Fetched(path, 0, max_wait_ms=0).context.connection.is_broker
+    assert not Fetched(path, 0, replica=7, max_wait_ms=0).context.connection.is_broker
+    assert Fetched(path, 0, replica=2, max_wait_ms=0).context.connection.is_broker
+
+
 def test_a_storage_error_has_another_code_for_old_clients() -> None:
     path = DataPath()
     path.lead().offline = True

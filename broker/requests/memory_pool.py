@@ -1,0 +1,267 @@
+"""Memory of one kind that clients share: who has some, who waits for it, and in which order.
+
+Every use of a pool is a `Lease`. A caller that gets none waits in its pool. Whenever a lease ends,
+the pool hands leases to those that wait; none of them asks again by a timer. The order:
+
+- One of each client in turn.
+- Of one client, one of each line in turn. A line is of requests of similar length, so that short
+  ones pass long ones; requests that were set aside have a line of their own, so that new ones, of
+  which most are received at once, pass those that have turned out to be slow, and the other way
+  round.
+- The first whose turn it is keeps its turn until it fits, so that large ones are not overtaken for
+  ever, and newcomers wait behind it.
+
+One lease alone may be larger than the pool, so that what is allowed gets through.
+
+A client that has leases gets another one only while all its leases are not more than a share of
+what is free, so that others find room whatever it does; one that has none may take all that is
+free. A client that waits for its own share delays no other one.
+
+Loop thread only. Nothing here waits: a check and the change that depends on it are one call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import OrderedDict
+from collections.abc import Callable
+
+from ottla.broker.requests.request_context import Principal
+
+Client = Principal | str
+Resume = Callable[["Lease"], None]
+
+UNLIMITED = sys.maxsize
+
+# How many leases are handed out in one go, of a few microseconds each.
+GRANTS_AT_ONCE = 64
+
+# The line of requests that were set aside; that of others is the number of bits of their length.
+_SET_ASIDE = 0
+
+_Line = OrderedDict[object, tuple[int, Resume]]
+
+
+class Lease:
+    """Memory of a pool that a client uses; `release` exactly once, `resize` before it."""
+
+    __slots__ = ("active_at", "client", "has_more", "marked_bytes", "pool", "size")
+
+    def __init__(self, pool: Pool, client: Client, size: int) -> None:
+        self.pool = pool
+        self.client = client
+        self.size = size
+        #: When its client was last seen to make progress, and where it was then; below 0 before
+        #: somebody has looked. See `MemoryBudget.relieve`.
+        self.active_at = 0.0
+        self.marked_bytes = -1
+        #: More has come of a request that was set aside.
+        self.has_more = False
+
+    def resize(self, size: int) -> None:
+        """Use more or less, without a check."""
+        self.pool.count(self.client, size - self.size)
+        shrinks, self.size = size < self.size, size
+        if shrinks and self.pool.waiting:
+            self.pool.offer()
+
+    def join(self, other: Lease) -> None:
+        """Use what `other` has, too, which ends."""
+        self.size += other.size
+        other.size = 0
+
+    def release(self) -> None:
+        """Give all of it back; those that wait may get it now."""
+        self.resize(0)
+
+
+class Pool:
+    """Memory of one kind, and who waits for it."""
+
+    __slots__ = (
+        "_is_offering",
+        "_used_by",
+        "_waiters",
+        "client_limit",
+        "defer",
+        "is_taken",
+        "limit",
+        "name",
+        "share",
+        "used",
+        "waiting",
+    )
+
+    def __init__(self, name: str, share: int = 1) -> None:
+        """`share`: a client may hold one part in so many of what is free."""
+        self.name = name
+        self.share = share
+        self.limit = UNLIMITED
+        #: Of one client, whatever is free (ottla.address.request.max.bytes).
+        self.client_limit = UNLIMITED
+        #: With what needs no lease.
+        self.used = 0
+        self.waiting = 0
+        #: Runs a callback in a later iteration of the loop.
+        self.defer: Callable[[Callable[[], None]], object] | None = None
+        self._used_by: dict[Client, int] = {}
+        # The clients in the order of their turns, each with its lines in the order of theirs.
+        self._waiters: OrderedDict[Client, OrderedDict[int, _Line]] = OrderedDict()
+        #: It is full: the first one of the turns waits for what anybody holds.
+        self.is_taken = False
+        self._is_offering = False
+
+    @property
+    def clients(self) -> dict[Client, int]:
+        """Bytes of the leases by client."""
+        return self._used_by
+
+    def lease(self, client: Client, size: int) -> Lease | None:
+        """A lease, or None when the caller has to `wait`."""
+        if self.is_taken or not (self._fits(size) and self._is_fair(client, size)):
+            return None
+        self.count(client, size)
+        return Lease(self, client, size)
+
+    def wait(
+        self,
+        waiter: object,
+        client: Client,
+        size: int,
+        resume: Resume,
+        *,
+        was_set_aside: bool = False,
+    ) -> None:
+        """Call `resume` with a lease, once, when there is one. A waiter waits once at most."""
+        lines = self._waiters.setdefault(client, OrderedDict())
+        line = _SET_ASIDE if was_set_aside else size.bit_length()
+        lines.setdefault(line, OrderedDict())[waiter] = (size, resume)
+        self.waiting += 1
+        if not self.is_taken and self._is_fair(client, size):
+            self.is_taken = True
+
+    def forget(self, waiter: object, client: Client) -> bool:
+        """The waiter is gone. Returns whether it waited."""
+        for number, line in self._waiters.get(client, {}).items():
+            if line.pop(waiter, None) is not None:
+                self._remove_empty(client, number)
+                self.offer()  # those behind it may fit
+                return True
+        return False
+
+    def _remove_empty(self, client: Client, number: int) -> None:
+        """A waiter has left a line of a client."""
+        self.waiting -= 1
+        lines = self._waiters[client]
+        if not lines[number]:
+            del lines[number]
+            if not lines:
+                del self._waiters[client]
+
+    async def leased(self, client: Client, size: int) -> Lease:
+        """A lease, after those that wait. The caller, a task, bounds how long it holds it."""
+        lease = self.lease(client, size)
+        if lease is None:
+            future: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
+            self.wait(future, client, size, lambda found: _resolve(future, found))
+            try:
+                lease = await future
+            except asyncio.CancelledError:
+                if not self.forget(future, client) and future.done() and not future.cancelled():
+                    future.result().release()
+                raise
+        return lease
+
+    def offer(self) -> None:
+        """Hand out leases to those that wait, in turn; also after the limit has changed."""
+        if self._is_offering:
+            return
+        self._is_offering = True
+        try:
+            for _ in range(GRANTS_AT_ONCE):
+                if not self._hand_out_one():
+                    return
+        finally:
+            self._is_offering = False
+        if self.defer is not None and self.waiting:
+            self.defer(self.offer)
+
+    def clear(self) -> None:
+        """Forget all that wait; tasks that do are cancelled."""
+        for lines in self._waiters.values():
+            for line in lines.values():
+                for waiter in line:
+                    if isinstance(waiter, asyncio.Future):
+                        waiter.cancel()
+        self._waiters.clear()
+        self.waiting = 0
+        self.is_taken = False
+
+    def _hand_out_one(self) -> bool:
+        self.is_taken = False
+        clients = self._waiters
+        # Those that wait for their own share have leases: there are not many of them.
+        for _ in range(len(clients)):
+            client, number, waiter = self._first()
+            size, resume = clients[client][number][waiter]
+            if not self._is_fair(client, size):
+                clients.move_to_end(client)
+                continue
+            if not self._fits(size):
+                self.is_taken = True
+                return False
+            del clients[client][number][waiter]
+            clients[client].move_to_end(number)
+            clients.move_to_end(client)
+            self._remove_empty(client, number)
+            self.count(client, size)
+            resume(Lease(self, client, size))
+            return True
+        return False
+
+    def _first(self) -> tuple[Client, int, object]:
+        """Whose turn it is."""
+        client, lines = next(iter(self._waiters.items()))
+        number, line = next(iter(lines.items()))
+        return client, number, next(iter(line))
+
+    def _fits(self, size: int) -> bool:
+        return self.used + size <= self.limit or not self._used_by
+
+    def _is_fair(self, client: Client, size: int) -> bool:
+        held = self._used_by.get(client)
+        if held is None:
+            return True
+        return held + size <= self.client_limit and held <= (self.limit - self.used) // self.share
+
+    def is_waited_for(self, client: Client) -> bool:
+        """Whether somebody waits for what `client` holds: because the pool is full, or another
+        connection of the client for its share."""
+        return self.is_taken or client in self._waiters
+
+    def most_aside(self, client: Client) -> int:
+        """How much of what `client` holds, or of all if the pool is full, may be of requests that
+        were set aside: half of it, and no more than leaves room for the one whose turn it is."""
+        if not self.is_taken:
+            free = self.limit - self.used + self._used_by.get(client, 0)
+            return free // (self.share + 1) // 2
+        first, number, waiter = self._first()
+        size, _ = self._waiters[first][number][waiter]
+        return min(self.limit // 2, max(self.limit - size, 0))
+
+    def count(self, client: Client, size: int) -> None:
+        """A client uses so much more, or less; without a check."""
+        self.used += size
+        held = self._used_by.get(client, 0) + size
+        if held:
+            self._used_by[client] = held
+        else:
+            self._used_by.pop(client, None)
+
+
+def _resolve(future: asyncio.Future[Lease], lease: Lease) -> None:
+    if future.done():  # cancelled in this iteration of the loop
+        lease.release()
+    else:
+        future.set_result(lease)
