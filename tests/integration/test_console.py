@@ -20,8 +20,8 @@ from confluent_kafka.admin import (
 
 from ottla.broker.config.definitions import Setting
 from ottla.broker.config.errors import ConfigError
-from ottla.broker.observability.console.browse import MAX_SHOWN_BYTES, shown
 from ottla.broker.observability.console.console import PREFIX, SCRIPTS
+from ottla.broker.observability.console.record_views import MAX_SHOWN_BYTES, shown
 from ottla.broker.observability.console.settings_views import MASK
 from ottla.broker.testing.embedded import Broker
 from tests.doubles.broker_process import ROOT
