@@ -1,6 +1,6 @@
 // Dialogs in which something is changed. Escape closes them; the browser gives the focus back.
 
-import { act } from './api.js'
+import { NoResponse, act } from './api.js'
 import { el } from './views.js'
 
 let onDone = () => {}
@@ -50,7 +50,7 @@ export function dialog(title, fields, submit, send, { danger = false, intro = nu
         onDone(found)
       }
     } catch (failure) {
-      error.textContent = failure instanceof TypeError ? 'The broker does not respond.' : failure.message
+      error.textContent = failure instanceof NoResponse ? `${failure.message} The change may have been made: look before you repeat it.` : failure.message
     } finally {
       go.disabled = false
     }
@@ -73,6 +73,6 @@ export function deletion(what, name, parameter, action, warning, more = {}) {
 export function settingForm(row, where, send) {
   dialog(`Change ${row.name}`, [
     { name: 'value', label: 'Value', value: row.value ?? '', hint: `${where}; it is ${row.value ?? 'null'} now, from: ${row.source}` },
-    { name: 'how', label: 'What to do', type: 'select', options: [['set', 'Set this value'], ['remove', 'Remove it, so that the default holds']], value: 'set' },
+    { name: 'how', label: 'What to do', type: 'select', options: [['set', 'Set this value'], ['remove', 'Remove it; the default applies then']], value: 'set' },
   ], 'Change', ({ value, how }) => send(how === 'set' ? value : null))
 }
