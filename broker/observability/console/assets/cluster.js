@@ -14,29 +14,30 @@ function disk(row) {
     `${bytes(row.free_bytes)} free`)
 }
 
+// What `ottla doctor` finds as well, then what brokers report of themselves.
+const problems = (found) => [
+  ...found.checks.map((check) => ({ broker: 'cluster', problem: check.finding, ...check })),
+  ...found.brokers.flatMap((each) => each.faults.map((fault) => ({ broker: each.id, ...fault }))),
+]
+
 function verdict(found) {
-  const away = found.brokers.filter((each) => !each.alive)
   const silent = found.brokers.filter((each) => each.alive && !each.responds)
-  const bad = []
-  if (found.controller_id < 0) bad.push('no controller')
-  if (found.offline) bad.push(`${number(found.offline)} partitions without a leader`)
-  if (away.length) bad.push(`broker ${away.map((each) => each.id).join(', ')} is not registered`)
-  const warnings = []
-  for (const each of found.brokers) for (const fault of each.faults) (fault.stops ? bad : warnings).push(`broker ${each.id}: ${fault.problem}`)
-  if (silent.length) warnings.push(`broker ${silent.map((each) => each.id).join(', ')} did not respond`)
-  if (found.under_replicated) warnings.push(`${number(found.under_replicated)} under-replicated partitions`)
-  const kind = bad.length ? 'bad' : warnings.length ? 'warn' : 'good'
-  const text = bad.length || warnings.length ? [...bad, ...warnings].join(', ') : 'All brokers respond, all partitions are in sync'
-  return el('p', { class: `verdict ${kind}` }, el('i', { 'aria-hidden': 'true' }), text)
+  const texts = problems(found).map((row) => [row.stops, `${row.broker === 'cluster' ? '' : `broker ${row.broker}: `}${row.problem}`])
+  if (silent.length) texts.push([false, `broker ${silent.map((each) => each.id).join(', ')} did not respond`])
+  texts.sort((one, other) => other[0] - one[0])
+  const kind = !texts.length ? 'good' : texts[0][0] ? 'bad' : 'warn'
+  const shown = texts.slice(0, 5).map(([, text]) => el('div', {}, text))
+  if (texts.length > 5) shown.push(el('div', {}, `and ${texts.length - 5} more problems, below`))
+  return el('div', { class: `verdict ${kind}` }, el('i', { 'aria-hidden': 'true' }),
+    el('div', {}, texts.length ? shown : 'All brokers respond, all partitions are in sync'))
 }
 
-// What brokers report of themselves, with what to do about it.
 function faults(found) {
-  const rows = found.brokers.flatMap((each) => each.faults.map((fault) => ({ broker: each.id, ...fault })))
+  const rows = problems(found)
   if (!rows.length) return null
-  return panel('Faults', () => table([
+  return panel('Problems', () => table([
     ['broker', (row) => row.broker], ['problem', (row) => tone(row.stops ? 'bad' : 'warn', row.problem), 'long'], ['what to do', (row) => row.fix, 'long'],
-  ], rows, '', 'Faults'))
+  ], rows, '', 'Problems'))
 }
 
 export async function cluster(context) {
@@ -47,7 +48,7 @@ export async function cluster(context) {
   const reporting = found.rates_of_brokers < alive ? `${number(found.rates_of_brokers)} of ${number(alive)} brokers` : 'cluster'
   return [
     heading([], `Cluster ${found.cluster_id}`, found.read_only ? badge('read-only') : null),
-    verdict(found), notes(found.problems),
+    verdict(found), notes(found.problems), faults(found),
     el('div', { class: 'cards' },
       card('Brokers', `${number(alive)}${alive < found.brokers.length ? ` of ${number(found.brokers.length)}` : ''}`, alive < found.brokers.length ? 'bad' : ''),
       card('Controller', found.controller_id < 0 ? 'none' : `broker ${found.controller_id}`, found.controller_id < 0 ? 'bad' : ''),
@@ -59,7 +60,6 @@ export async function cluster(context) {
       panel('Records appended, cluster', () => chart([{ name: 'in', points: found.records }], 'records', context.width(3))),
       panel(`Traffic, ${reporting}`, () => chart([{ name: 'in', points: line('bytes_in') }, { name: 'out', points: line('bytes_out') }], 'bytes', context.width(3))),
       panel(`Requests, ${reporting}`, () => chart([{ name: 'in', points: line('requests') }], 'requests', context.width(3)))),
-    faults(found),
     panel('Brokers', () => table([
       ['broker', (row) => [link(['settings'], row.id, { broker: row.id }), ' ', row.id === found.controller_id ? badge('controller') : null, row.id === found.broker_id ? badge('this page') : null]],
       ['state', (row) => (row.responds ? tone('good', 'responds') : row.alive ? el('span', { class: 'warn', title: row.problem }, 'did not respond') : tone('bad', 'not registered'))],
