@@ -91,6 +91,9 @@ _STATUS = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "403 Forbidden",
 }
 
+# A page that takes longer gets an error: soon after, the HTTP port closes the connection.
+PAGE_SECONDS = 9.0
+
 Page = Callable[[Parameters, Viewer], Awaitable[Any]]
 
 
@@ -127,7 +130,9 @@ class Console:
         return {
             "ping": lambda _, viewer: _pong(),
             "overview": lambda _, viewer: cluster.overview(viewer),
-            "topics": lambda given, viewer: self._topics.listed(*_listed(given), viewer),
+            "topics": lambda given, viewer: self._topics.listed(
+                *_listed(given), viewer, only_problems=given.text("only", "") == "problems"
+            ),
             "topic": lambda given, viewer: self._topics.one(
                 given.text("name"), given.number("first", 0, 0, _MAX_ROW), viewer
             ),
@@ -211,9 +216,7 @@ class Console:
             if request.method == "POST":
                 found = await self._act(request, name, viewer)
             else:
-                parameters = Parameters.of_query(request.query)
-                page = self._pages.get(name)
-                found = None if page is None else await page(parameters, viewer)
+                found = await self._page(request.query, name, viewer)
         except InvalidParameter as error:
             return _json("400 Bad Request", {"error": f"{error}."})
         except NoResponse as error:
@@ -232,6 +235,21 @@ class Console:
         if isinstance(found, bytes):
             return "200 OK", JSON, found
         return _json("200 OK", found)
+
+    async def _page(self, query: str, name: str, viewer: Viewer) -> Any:
+        """The content of a page, None if it is unknown. Raises Refused when it takes too long."""
+        page = self._pages.get(name)
+        if page is None:
+            return None
+        parameters = Parameters.of_query(query)
+        try:
+            async with asyncio.timeout(PAGE_SECONDS) as limit:
+                return await page(parameters, viewer)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            text = f"this page took broker {self._parts.client.broker_id} longer than"
+            raise Refused("503 Service Unavailable", f"{text} {PAGE_SECONDS:g} s") from None
 
     async def _act(self, request: ConsoleRequest, name: str, viewer: Viewer) -> Any:
         """Return the result of a change; None if it is unknown."""

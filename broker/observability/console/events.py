@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 MAX_ROWS = 200
 # Lines with the same text, at most so far apart, are one event: of several brokers, or repeated.
 SAME_EVENT_MS = 10_000
+MAX_ALIKE = 3
 
 
 class EventViews:
@@ -76,15 +77,24 @@ class EventViews:
 
 def merged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """One row for each event, the newest first, with the `brokers` that logged it and the `count`
-    of its lines; the cluster's own have no broker."""
+    of its lines; the cluster's own have no broker. Of lines that differ only in what they name, as
+    partitions, MAX_ALIKE are shown; the last has the number of the others (`alike`)."""
     events: list[dict[str, Any]] = []
     latest: dict[tuple[str, str, bool], dict[str, Any]] = {}
+    kinds: dict[str, list[dict[str, Any]]] = {}
     for row in sorted(rows, key=lambda row: -int(row["time_ms"])):
         key = (row["text"], row["level"], row["broker"] is None)
         event = latest.get(key)
         if event is None or event["first_ms"] - row["time_ms"] > SAME_EVENT_MS:
-            latest[key] = event = {**row, "brokers": [], "count": 0}
-            events.append(event)
+            latest[key] = event = {**row, "brokers": [], "count": 0, "alike": 0}
+            kind = kinds.setdefault(row.get("kind") or row["text"], [])
+            if kind and kind[-1]["first_ms"] - row["time_ms"] > SAME_EVENT_MS:
+                kind.clear()
+            if len(kind) < MAX_ALIKE:
+                kind.append(event)
+                events.append(event)
+            else:
+                kind[-1]["alike"] += 1
         event["first_ms"] = row["time_ms"]
         event["count"] += 1
         if row["broker"] is not None and row["broker"] not in event["brokers"]:
@@ -206,28 +216,29 @@ def _of_topic(
 
 def _line(change: _Change, names: list[str]) -> Line:
     """Leader and ISR of partitions that changed in the same way."""
-    level, texts = _INFO, []
     many = len(names) > 1
+    subject = f"{len(names)} partitions" if many else f"Partition {names[0]}"
+    level, text = _INFO, ""
     if change.leader != change.old_leader:
         if change.leader < 0:
             level = _ERROR
-            texts.append(f"{'have' if many else 'has'} no leader, the last was {change.old_leader}")
+            verb = "have" if many else "has"
+            text = f"{subject} {verb} no leader, the last was broker {change.old_leader}"
         else:
             last = f"broker {change.old_leader}" if change.old_leader >= 0 else "none"
             verb = "are" if many else "is"
-            texts.append(f"{verb} led by broker {change.leader}, before by {last}")
+            text = f"{subject} {verb} led by broker {change.leader}, before by {last}"
     if change.isr != change.old_isr:
         is_less = len(change.isr) < len(change.old_isr)
         if is_less and level == _INFO:
             level = _WARNING
+        isr = "; ISR" if text else f"ISR of {subject if many else names[0]}"
         verb = "shrank" if is_less else "grew"
-        text = f"{verb} from {_ids(change.old_isr)} to {_ids(change.isr)}"
-        texts.append(f"{'their' if many else 'its'} ISR {text}")
-    named = ", ".join(names[:MAX_NAMED])
+        text += f"{isr} {verb} from {_ids(change.old_isr)} to {_ids(change.isr)}"
     if not many:
-        return level, f"Partition {named}: {'; '.join(texts)}"
+        return level, text
     more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return level, f"{len(names)} partitions: {'; '.join(texts)} ({named}{more})"
+    return level, f"{text} ({', '.join(names[:MAX_NAMED])}{more})"
 
 
 def _ids(brokers: Iterable[int]) -> str:

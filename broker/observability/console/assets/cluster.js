@@ -3,7 +3,7 @@
 import { act, ask } from './api.js'
 import { chart } from './chart.js'
 import { settingForm } from './forms.js'
-import { badge, bytes, button, card, el, heading, link, notes, number, panel, ranges, search, span, table, tone, when } from './views.js'
+import { badge, bytes, button, card, el, heading, link, notes, number, panel, ranges, search, several, span, table, tone, when, zone } from './views.js'
 
 function disk(row) {
   if (row.offline_directories.length) return tone('bad', `${row.offline_directories.length} directories offline`)
@@ -18,27 +18,33 @@ function disk(row) {
 const problems = (found) => [
   ...found.checks.map((check) => ({ broker: 'cluster', problem: check.finding, ...check })),
   ...found.brokers.flatMap((each) => each.faults.map((fault) => ({ broker: each.id, ...fault }))),
-]
+  ...found.brokers.filter((each) => each.alive && !each.responds).map((each) => ({
+    broker: each.id, stops: false, problem: each.problem || 'did not respond', fix: 'check whether its process runs, and the network between the brokers; its log has more',
+  })),
+].sort((one, other) => Number(other.stops) - Number(one.stops))
+
+// Commands stand between backticks.
+const advice = (text) => el('span', {}, text.split('`').map((part, index) => (index % 2 ? el('code', {}, part) : part)))
 
 function verdict(found) {
-  const silent = found.brokers.filter((each) => each.alive && !each.responds)
-  const texts = problems(found).map((row) => [row.stops, `${row.broker === 'cluster' ? '' : `broker ${row.broker}: `}${row.problem}`])
-  if (silent.length) texts.push([false, `broker ${silent.map((each) => each.id).join(', ')} did not respond`])
-  texts.sort((one, other) => other[0] - one[0])
-  const kind = !texts.length ? 'good' : texts[0][0] ? 'bad' : 'warn'
-  const shown = texts.slice(0, 5).map(([, text]) => el('div', {}, text))
-  if (texts.length > 5) shown.push(el('div', {}, `and ${texts.length - 5} more problems, below`))
-  return el('div', { class: `verdict ${kind}` }, el('i', { 'aria-hidden': 'true' }),
-    el('div', {}, texts.length ? shown : 'All brokers respond, all partitions are in sync'))
+  const rows = problems(found)
+  const stops = rows.filter((row) => row.stops).length
+  const kind = stops ? 'bad' : rows.length ? 'warn' : 'good'
+  const text = !rows.length ? 'All brokers respond, all partitions are in sync'
+    : `${several(rows.length, 'problem')}${stops ? `, ${number(stops)} of which ${stops === 1 ? 'stops' : 'stop'} clients` : '; clients are served'}`
+  return el('p', { class: `verdict ${kind}` }, el('i', { 'aria-hidden': 'true' }), text)
 }
 
 function faults(found) {
   const rows = problems(found)
   if (!rows.length) return null
   return panel('Problems', () => table([
-    ['broker', (row) => row.broker], ['problem', (row) => tone(row.stops ? 'bad' : 'warn', row.problem), 'long'], ['what to do', (row) => row.fix, 'long'],
+    ['broker', (row) => row.broker], ['problem', (row) => tone(row.stops ? 'bad' : 'warn', row.problem), 'long'], ['what to do', (row) => advice(row.fix), 'long'],
   ], rows, '', 'Problems'))
 }
+
+// Leads to the topics that are meant.
+const troubled = (count) => (count ? link(['topics'], number(count), { only: 'problems' }) : '0')
 
 export async function cluster(context) {
   const found = await ask('overview')
@@ -48,18 +54,19 @@ export async function cluster(context) {
   const reporting = found.rates_of_brokers < alive ? `${number(found.rates_of_brokers)} of ${number(alive)} brokers` : 'cluster'
   return [
     heading([], `Cluster ${found.cluster_id}`, found.read_only ? badge('read-only') : null),
-    verdict(found), notes(found.problems), faults(found),
+    verdict(found), faults(found),
     el('div', { class: 'cards' },
       card('Brokers', `${number(alive)}${alive < found.brokers.length ? ` of ${number(found.brokers.length)}` : ''}`, alive < found.brokers.length ? 'bad' : ''),
       card('Controller', found.controller_id < 0 ? 'none' : `broker ${found.controller_id}`, found.controller_id < 0 ? 'bad' : ''),
       card('Topics', number(found.topics)), card('Partitions', number(found.partitions)),
-      card('Offline', number(found.offline), found.offline ? 'bad' : ''),
-      card('Under-replicated', number(found.under_replicated), found.under_replicated ? 'warn' : ''),
+      card('Offline', troubled(found.offline), found.offline ? 'bad' : ''),
+      card('Under-replicated', troubled(found.under_replicated), found.under_replicated ? 'warn' : ''),
       card('Groups', number(found.groups))),
     el('div', { class: 'row' },
       panel('Records appended, cluster', () => chart([{ name: 'in', points: found.records }], 'records', context.width(3))),
       panel(`Traffic, ${reporting}`, () => chart([{ name: 'in', points: line('bytes_in') }, { name: 'out', points: line('bytes_out') }], 'bytes', context.width(3))),
       panel(`Requests, ${reporting}`, () => chart([{ name: 'in', points: line('requests') }], 'requests', context.width(3)))),
+    notes(found.problems),
     panel('Brokers', () => table([
       ['broker', (row) => [link(['settings'], row.id, { broker: row.id }), ' ', row.id === found.controller_id ? badge('controller') : null, row.id === found.broker_id ? badge('this page') : null]],
       ['state', (row) => (row.responds ? tone('good', 'responds') : row.alive ? el('span', { class: 'warn', title: row.problem }, 'did not respond') : tone('bad', 'not registered'))],
@@ -79,8 +86,8 @@ export async function events(context) {
     table([
       ['time', (row) => when(row.time_ms), 'when'],
       ['source', (row) => (row.brokers.length ? `broker ${ranges(row.brokers)}` : badge('cluster'))],
-      ['event', (row) => el('span', {}, tone(row.level === 'INFO' ? '' : row.level === 'WARNING' ? 'warn' : 'bad', row.text), row.count > Math.max(1, row.brokers.length) ? [' ', badge(`${number(row.count)} times`)] : null), 'long'],
-    ], found.events, context.query.search ? `No event has "${context.query.search}" in it.` : 'No events yet.', 'Events'))]
+      ['event', (row) => el('span', {}, tone(row.level === 'INFO' ? '' : row.level === 'WARNING' ? 'warn' : 'bad', row.text), row.count > Math.max(1, row.brokers.length) ? [' ', badge(`${number(row.count)} times`)] : null, row.alike ? [' ', badge(`and ${number(row.alike)} more like this`)] : null), 'long'],
+    ], found.events, context.query.search ? `No event has "${context.query.search}" in it.` : 'No events yet.', 'Events'), zone())]
 }
 
 export async function settings(context) {

@@ -15,7 +15,7 @@ export function say(text) {
 }
 
 function control(field, index) {
-  const shared = { name: field.name, id: `field-${field.name}`, 'aria-describedby': field.hint ? `hint-${field.name}` : null, required: field.required ? '' : null, autocomplete: 'off', autofocus: index === 0 ? '' : null }
+  const shared = { name: field.name, id: `field-${field.name}`, 'aria-describedby': field.hint ? `hint-${field.name}` : null, required: field.required ? '' : null, autocomplete: 'off', autocapitalize: 'off', autocorrect: 'off', autofocus: index === 0 ? '' : null }
   if (field.type === 'select') {
     return el('select', shared, field.options.map((each) => {
       const [value, text] = Array.isArray(each) ? each : [each, each]
@@ -62,11 +62,15 @@ export function dialog(title, fields, submit, send, { danger = false, intro = nu
   return box
 }
 
-// What is deleted is typed by hand.
+// What is deleted is typed by hand; of a long name the beginning.
+const TYPED = 20
+
 export function deletion(what, name, parameter, action, warning, more = {}) {
-  dialog(`Delete ${what}`, [{ name: 'confirm', label: `Type ${name} to confirm`, required: true }], `Delete ${what}`,
-    ({ confirm }) => act(action, { [parameter]: name, confirm, ...more }),
-    { danger: true, intro: el('p', {}, warning) })
+  const typed = name.slice(0, TYPED)
+  const label = typed === name ? `Type ${name} to confirm` : `Type the first ${TYPED} characters of its name to confirm: ${typed}`
+  dialog(`Delete ${what}`, [{ name: 'confirm', label, required: true }], `Delete ${what}`,
+    ({ confirm }) => act(action, { [parameter]: name, confirm: confirm === typed ? name : confirm, ...more }),
+    { danger: true, intro: el('div', {}, typed === name ? null : el('p', { class: 'name' }, name), el('p', {}, warning)) })
 }
 
 // The form of one setting; an empty field and "Use the default" removes it.

@@ -38,23 +38,32 @@ export async function groups(context) {
 
 function resetForm(found) {
   const topics = [...new Set(found.offsets.map((row) => row.topic))]
-  dialog(`Reset offsets of ${found.group}`, [
+  const box = dialog(`Reset offsets of ${found.group}`, [
     { name: 'topic', label: 'Topic', type: 'select', options: [['', 'all topics with committed offsets'], ...topics] },
     { name: 'to', label: 'To', type: 'select', options: [['earliest', 'the oldest record'], ['latest', 'the end'], ['offset', 'an offset'], ['shift', 'shift by a number'], ['time', 'a time']] },
     { name: 'amount', label: 'Offset, or number to shift by', type: 'number', hint: '-100: a hundred records back' },
     { name: 'time', label: 'Time', type: 'datetime-local' },
-  ], 'Show the dry run', async ({ topic, to, amount, time }, box) => {
+  ], 'Show the dry run', async ({ topic, to, amount, time }, own) => {
+    if (to === 'time' && !time) throw new Error('Choose a time.')
     const plan = await act('group/plan', { group: found.group, topic, to, amount: to === 'time' ? new Date(time).getTime() : Number(amount || 0) })
-    box.close()
+    own.close()
     planDialog(plan)
     return null
   }, { intro: el('p', { class: 'quiet' }, 'Nothing is changed yet: the next step shows a dry run.') })
+  // Only the field that the choice needs.
+  const choice = box.querySelector('#field-to')
+  const show = () => {
+    box.querySelector('#field-amount').closest('.field').hidden = !['offset', 'shift'].includes(choice.value)
+    box.querySelector('#field-time').closest('.field').hidden = choice.value !== 'time'
+  }
+  choice.addEventListener('change', show)
+  show()
 }
 
 function planDialog(plan) {
   const busy = !['Empty', 'Dead'].includes(plan.state)
   const difference = (row) => (row.before === null ? '–' : (row.after - row.before > 0 ? '+' : '') + number(row.after - row.before))
-  const box = dialog(`Dry run: ${plan.group}`, [], `Commit ${number(plan.rows.length)} offsets`,
+  const box = dialog(`Dry run: ${plan.group}`, [], `Commit ${several(plan.rows.length, 'offset')}`,
     () => act('group/reset', { group: plan.group, rows: plan.rows }), {
       danger: true,
       intro: el('div', {}, notes(plan.problems),

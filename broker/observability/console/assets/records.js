@@ -2,7 +2,7 @@
 
 import { act, ask, load } from './api.js'
 import { dialog, say } from './forms.js'
-import { badge, bytes, button, decoded, el, hash, heading, link, notes, number, panel, several, table, when } from './views.js'
+import { badge, bytes, button, decoded, el, hash, heading, link, notes, number, panel, several, table, when, zone } from './views.js'
 
 export function produceForm(topic, partitions, partition = 0) {
   const nullable = (text, kind) => (kind === 'null' ? null : text)
@@ -35,7 +35,7 @@ const asLocal = (ms) => {
 function chooser(context) {
   const { query } = context
   const from = query.time ? 'time' : query.offset === '0' ? 'oldest' : query.offset ? 'offset' : 'newest'
-  const input = (name, label, attributes = {}) => el('label', { class: 'field' }, el('span', {}, label), el('input', { name, id: `browse-${name}`, autocomplete: 'off', spellcheck: 'false', value: query[name] ?? '', ...attributes }))
+  const input = (name, label, attributes = {}) => el('label', { class: 'field' }, el('span', {}, label), el('input', { name, id: `browse-${name}`, autocomplete: 'off', autocapitalize: 'off', autocorrect: 'off', spellcheck: 'false', value: query[name] ?? '', ...attributes }))
   const select = (name, label, options, chosen, attributes = {}) => el('label', { class: 'field' }, el('span', {}, label), el('select', { name, id: `browse-${name}`, ...attributes },
     options.map(([value, text]) => el('option', { value, selected: value === chosen ? '' : null }, text))))
   const form = el('form', { class: 'chooser', onsubmit: (event) => {
@@ -218,6 +218,6 @@ function recordsPage(context, found) {
         isFiltered && found.is_cut ? 'The rest was not searched. ' : null, older, ' ', onward,
         !single && !fromEnd && !found.at_end ? ['More follow: choose ', link(['records', topic], 'one partition', { ...query, partition: '0' }), ' to go through all.'] : null)),
     notes(found.problems),
-    panel(null, () => recordTable(topic, rows, empty)),
+    panel(null, () => recordTable(topic, rows, empty), zone()),
   ]
 }

@@ -22,24 +22,27 @@ function parsed(text) {
 function createForm() {
   dialog('Create a topic', [
     { name: 'name', label: 'Name', required: true },
-    { name: 'partitions', label: 'Partitions', type: 'number', value: -1, min: -1, hint: '-1: num.partitions of the broker' },
-    { name: 'replicas', label: 'Replicas of each', type: 'number', value: -1, min: -1, hint: '-1: default.replication.factor of the broker' },
+    { name: 'partitions', label: 'Partitions', type: 'number', min: 1, hint: 'empty: num.partitions of the broker' },
+    { name: 'replicas', label: 'Replicas of each', type: 'number', min: 1, hint: 'empty: default.replication.factor of the broker' },
     { name: 'configs', label: 'Settings', type: 'area', rows: 3, hint: 'one on each line, such as cleanup.policy=compact' },
   ], 'Create', ({ name, partitions, replicas, configs }) => act('topic/create', {
-    name, partitions: Number(partitions), replication_factor: Number(replicas), configs: parsed(configs),
+    name, partitions: Number(partitions || -1), replication_factor: Number(replicas || -1), configs: parsed(configs),
   }))
 }
 
 export async function topics(context) {
-  const found = await ask('topics', { search: context.query.search ?? '', first: context.query.first ?? 0 })
-  return [heading([], 'Topics', search(context, 'find a topic'), button('create', 'Create topic', createForm, 'main')),
+  const found = await ask('topics', { search: context.query.search ?? '', first: context.query.first ?? 0, only: context.query.only ?? '' })
+  const isOnly = context.query.only === 'problems'
+  return [heading([], 'Topics', search(context, 'find a topic'),
+    el('button', { id: 'only', type: 'button', 'aria-pressed': String(isOnly), onclick: () => context.set({ only: isOnly ? '' : 'problems', first: '' }) }, isOnly ? 'All topics' : 'Only problems'),
+    button('create', 'Create topic', createForm, 'main')),
     notes(found.problems),
     panel(null, table([
       ['topic', (row) => [link(['topic', row.name], row.name), ' ', row.internal ? badge('internal') : null], 'long'],
       ['partitions', (row) => number(row.partitions), 'number'], ['replicas', (row) => number(row.replicas), 'number'],
       ['records', (row) => number(row.records), 'number'], ['size', (row) => bytes(row.size_bytes), 'number'],
       ['state', health],
-    ], found.topics, context.query.search ? `No topic has "${context.query.search}" in its name.` : 'There are no topics yet.', 'Topics'), pager(context, found))]
+    ], found.topics, isOnly ? 'No such topic has a problem.' : context.query.search ? `No topic has "${context.query.search}" in its name.` : 'There are no topics yet.', 'Topics'), pager(context, found))]
 }
 
 function partitionsForm(found) {

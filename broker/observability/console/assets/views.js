@@ -39,6 +39,8 @@ export function when(ms) {
   return day === new Date().toLocaleDateString('sv') ? time : `${day} ${time}`
 }
 
+export const zone = () => el('p', { class: 'quiet' }, `Times are those of this browser: ${Intl.DateTimeFormat().resolvedOptions().timeZone}.`)
+
 export function span(ms) {
   const whole = Math.floor(ms / 1000)
   if (whole < 90) return `${whole} s`
@@ -110,7 +112,7 @@ export function table(columns, rows, empty, label = '') {
 
 export function search(context, hint) {
   return el('input', {
-    type: 'search', placeholder: `${hint}   ( / )`, value: context.query.search ?? '', 'aria-label': hint, id: 'search',
+    type: 'search', placeholder: `${hint}   ( / )`, value: context.query.search ?? '', 'aria-label': hint, id: 'search', autocapitalize: 'off', autocorrect: 'off', spellcheck: 'false', enterkeyhint: 'search',
     // Another search begins on its first page.
     oninput: (event) => context.set({ search: event.target.value, first: '' }),
   })

@@ -73,17 +73,19 @@ def test_leaders_and_in_sync_replicas() -> None:
         partition(leader=-1, isr=(2,)),
         partition(leader=2, isr=(2, 1), epoch=9),
         partition(leader=2, isr=(1, 2), epoch=10),
+        partition(leader=2, isr=(1,), epoch=10),
     ]
     assert lines(*(snapshot(topic("a", state)) for state in states)) == [
         (
             "WARNING",
-            "Partition a-0: is led by broker 2, before by broker 1; its ISR shrank from 1,2 to 2",
+            "Partition a-0 is led by broker 2, before by broker 1; ISR shrank from 1,2 to 2",
         ),
-        ("ERROR", "Partition a-0: has no leader, the last was 2"),
+        ("ERROR", "Partition a-0 has no leader, the last was broker 2"),
         (
             "INFO",
-            "Partition a-0: is led by broker 2, before by none; its ISR grew from 2 to 1,2",
+            "Partition a-0 is led by broker 2, before by none; ISR grew from 2 to 1,2",
         ),
+        ("WARNING", "ISR of a-0 shrank from 1,2 to 1"),
     ]
 
 
@@ -93,7 +95,7 @@ def test_what_happened_to_many_partitions_is_one_event() -> None:
     assert lines(old, new) == [
         (
             "WARNING",
-            "5 partitions: are led by broker 2, before by broker 1; their ISR shrank from 1,2 to 2 "
+            "5 partitions are led by broker 2, before by broker 1; ISR shrank from 1,2 to 2 "
             "(a-0, a-1, a-2 and 2 more)",
         )
     ]
@@ -111,6 +113,20 @@ def test_a_line_of_several_brokers_is_one_event() -> None:
         (apart + 9, [], 1),
         (apart + 6, [1, 2], 3),
         (0, [1], 1),
+    ]
+
+
+def test_lines_that_name_different_partitions_are_alike() -> None:
+    rows: list[dict[str, object]] = [
+        {"broker": 1, "time_ms": number, "text": f"log a-{number} rolled", "level": "INFO",
+         "from": "log", "kind": "log %s rolled"}
+        for number in range(9)
+    ]  # fmt: skip
+    found = merged(rows)
+    assert [(each["text"], each["alike"]) for each in found] == [
+        ("log a-8 rolled", 0),
+        ("log a-7 rolled", 0),
+        ("log a-6 rolled", 6),
     ]
 
 
