@@ -190,7 +190,7 @@ def check_changes(browser: Browser) -> None:
 
     go(browser, "group/idle", "Offsets")
     browser.evaluate("document.getElementById('reset').click()")
-    browser.wait_for("Nothing is changed before")
+    browser.wait_for("Nothing is changed yet")
     browser.evaluate("document.getElementById('submit').click()")
     browser.wait_for("Dry run: idle")
     browser.evaluate("document.getElementById('submit').click()")
