@@ -15,7 +15,7 @@ import fastavro
 import pytest
 from confluent_kafka import Producer
 
-from ottla.broker.observability.console import browse, follow
+from ottla.broker.observability.console import browse, follow, record_views
 from ottla.broker.observability.console.record_views import MAX_SHOWN_BYTES
 from ottla.testing import Broker
 from tests.doubles.console_client import ConsoleClient
@@ -141,6 +141,15 @@ def test_a_download_has_whole_records_of_the_filter(broker: Broker, page: Consol
     newest = page.get("download?topic=saved&limit=2")
     assert [json.loads(each)["offset"] for each in newest["text"].splitlines()] == [4, 5]
     assert newest["is_cut"]
+
+
+def test_a_value_that_is_too_long_for_a_file(
+    broker: Broker, page: ConsoleClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(broker, "huge", 1, 2000)
+    monkeypatch.setattr(record_views, "MAX_WHOLE_BYTES", 1000)
+    (line,) = page.get("download?topic=huge")["text"].splitlines()
+    assert json.loads(line)["value"] == {"omitted_bytes": 2007}
 
 
 def test_a_download_is_bounded(

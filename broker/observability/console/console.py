@@ -150,7 +150,7 @@ class Console:
             "follow": lambda given, viewer: self._followers.follow(
                 given.text("follower"),
                 # From the positions on: the offset only says that it is not the end.
-                _query(given)._replace(offset=0),
+                _query(given)._replace(offset=0, limit=_MAX_LIMIT),
                 positions_of(given.text("at"), MAX_PARTITIONS),
                 viewer,
             ),

@@ -26,6 +26,9 @@ LINE_CHARACTERS = 80
 # JSON of a record that is parsed to be shown in lines, and data that is decoded by a schema.
 MAX_PARSED_BYTES = 16 << 10
 
+# Of a key or value in a file: control characters take six times their bytes there.
+MAX_WHOLE_BYTES = 1 << 20
+
 # Confluent's framing: a zero byte, four bytes of the schema's id, then the data.
 FRAME_BYTES = 5
 
@@ -134,10 +137,12 @@ def whole_row(record: Record, topic: str, partition: int) -> tuple[dict[str, Any
     return {**where, "line": f"{line}\n", "size": len(line)}, len(line)
 
 
-def _json_value(data: bytes | None) -> str | dict[str, str] | None:
-    """Text, null, or {"base64": ...} for bytes that are not UTF-8."""
+def _json_value(data: bytes | None) -> str | dict[str, str | int] | None:
+    """Text, null, or {"base64": ...} for bytes that are not UTF-8; of longer ones the length."""
     if data is None:
         return None
+    if len(data) > MAX_WHOLE_BYTES:
+        return {"omitted_bytes": len(data)}
     try:
         return data.decode()
     except UnicodeDecodeError:

@@ -105,6 +105,8 @@ const KEPT = 500
 const IDLE_MS = 15 * 60000
 const RETRY_MS = 3000
 const PAUSE_MS = 1000
+// Farther behind the end the page goes on with the newest.
+const BEHIND = 2000
 let follower = null
 
 class Follower {
@@ -114,6 +116,7 @@ class Follower {
     this.query = query
     this.rows = [...found.records].reverse()
     this.arrived = 0
+    this.skipped = 0
     this.at = this.positions(found)
     this.name = Array.from(crypto.getRandomValues(new Uint8Array(12)), (each) => each.toString(16).padStart(2, '0')).join('')
     this.status = el('p', { class: 'quiet', role: 'status' })
@@ -129,7 +132,7 @@ class Follower {
   stop() { this.isStopped = true }
 
   draw(text) {
-    this.status.replaceChildren(badge('live', 'good'), ` ${text} ${several(this.arrived, 'record')} since this page follows${this.rows.length >= KEPT ? `; the newest ${KEPT} are kept` : ''}.`)
+    this.status.replaceChildren(badge('live', 'good'), ` ${text} ${several(this.arrived, 'record')} since this page follows${this.rows.length >= KEPT ? `; the newest ${KEPT} are kept` : ''}${this.skipped ? `; ${number(this.skipped)} offsets were skipped, as they came too fast` : ''}.`)
     // Text that is being read or selected does not move.
     if (!this.place.contains(getSelection().anchorNode) || getSelection().isCollapsed) this.place.replaceChildren(recordTable(this.topic, this.rows, 'No records yet.'))
   }
@@ -149,6 +152,13 @@ class Follower {
         this.arrived += found.records.length
         this.rows = [...[...found.records].reverse(), ...this.rows].slice(0, KEPT)
         const behind = found.partitions.reduce((sum, each) => sum + Math.max(0, each.end_offset - each.next), 0)
+        if (behind > BEHIND) {
+          const newest = await ask('messages', { ...asked(this.topic, this.query), offset: '-1', time: '-1' })
+          if (this.isStopped) return
+          this.skipped += behind
+          this.at = this.positions(newest)
+          this.rows = [...newest.records].reverse()
+        }
         if (found.records.length || found.problems.length || !this.arrived) this.draw(found.problems.length ? found.problems.join(' ') : behind ? `${number(behind)} offsets behind the end.` : 'Up to the end.')
         if (found.problems.length) await pause(PAUSE_MS)
       } catch (error) {
