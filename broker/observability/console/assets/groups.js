@@ -12,15 +12,19 @@ const behind = (row) => (row.lag.length ? number(row.lag.at(-1)[1]) : '–')
 // The age of the oldest record that is not committed. Before its first sample the console knows only that it is older.
 const behindBy = (row) => (row.lag_at_least ? `≥ ${seconds(row.lag_seconds)}` : seconds(row.lag_seconds))
 
+const NEAR_SECONDS = 10
+
 function pace({ lag, pace: found, ...row }) {
   const records = lag.length ? lag.at(-1)[1] : null
-  const catches = !found || records === null ? '–' : !records ? 'caught up' : found.catch_up_seconds === null ? 'not at this pace' : span(found.catch_up_seconds * 1000)
+  // What was appended since the last commit is no lag that grows.
+  const isNear = row.lag_seconds !== null && row.lag_seconds < NEAR_SECONDS && !row.lag_at_least
+  const catches = !found || records === null ? '–' : !records ? 'caught up' : isNear ? 'keeps up' : found.catch_up_seconds === null ? 'not at this pace' : span(found.catch_up_seconds * 1000)
   return el('div', { class: 'cards' },
     card('Lag', number(records), '', 'records not committed'),
     card('Behind by', behindBy(row), '', 'age of the oldest of them'),
     card('Committed', found ? `${short(found.committed)}/s` : '–', '', 'records, last minute'),
     card('Appended', found ? `${short(found.appended)}/s` : '–', '', 'records, last minute'),
-    card('No lag in', catches, records && found && found.catch_up_seconds === null ? 'warn' : '', 'if this goes on'))
+    card('No lag in', catches, records && found && !isNear && found.catch_up_seconds === null ? 'warn' : '', 'if this goes on'))
 }
 
 export async function groups(context) {

@@ -220,12 +220,13 @@ function recordsPage(context, found) {
     ? el('a', { href: hash(context.path, { ...query, offset: Math.max(single.start_offset, single.first - 50) }) }, '‹ older records') : null
   const rows = fromEnd ? [...found.records].reverse() : found.records
   const isFiltered = query.key || query.value
+  const isUnsearched = isFiltered && (fromEnd ? found.partitions.some((each) => each.first > each.start_offset) : !found.at_end)
   const empty = isFiltered ? 'No record that was searched matches the filter.' : found.partitions.every((each) => each.end_offset === each.start_offset) ? 'The topic has no records.' : 'No records from here on.'
   return [
     ...recordsHead(context, found.partitions, false),
     panel(null, chooser(context),
       el('p', { class: 'quiet', role: 'status' }, `${several(found.records.length, 'record')} shown, ${fromEnd ? 'newest first' : 'oldest first'}; scanned ${number(found.scanned)} (${bytes(found.scanned_bytes)}) of ${range}${found.at_end ? ', up to the end' : ''}. `,
-        isFiltered && found.is_cut ? 'The rest was not searched. ' : null, older, ' ', onward,
+        isUnsearched ? 'The rest was not searched. ' : isFiltered && found.is_cut ? 'More records match. ' : null, older, ' ', onward,
         !single && !fromEnd && !found.at_end ? ['More follow: choose ', link(['records', topic], 'one partition', { ...query, partition: '0' }), ' to go through all.'] : null)),
     notes(found.problems),
     panel(null, () => recordTable(topic, rows, empty), zone()),
