@@ -2,7 +2,7 @@
 
 Each look is bounded in records, bytes and time, and says how much it has read. Records are fetched
 from the leaders and decoded in worker threads. A look to be downloaded has whole records as the
-lines of `ottla records consume --format json`; one to be shown has what fits on a page
+lines of `ottla consume --json`; one to be shown has what fits on a page
 (`record_views`).
 """
 

@@ -119,7 +119,7 @@ def _row(data: bytes, kind: str, text: str) -> dict[str, Any]:
 
 
 def whole_row(record: Record, topic: str, partition: int) -> tuple[dict[str, Any], int]:
-    """A record for a file, as a line of `ottla records consume --format json`, and its size."""
+    """A record for a file, as a line of `ottla consume --json`, and its size."""
     line = json.dumps(
         {
             "topic": topic,
