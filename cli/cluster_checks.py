@@ -1,25 +1,30 @@
 """Checks of a cluster by Kafka's protocol, for `ottla doctor` and `ottla status`.
 
-They hold for brokers of Kafka, too. The faults that brokers of Ottla report of themselves are in
-`ottla.cli.broker_status`.
+They hold for brokers of Kafka, too. What is a problem decides
+`ottla.broker.cluster.cluster_problems`, for the web console as well. The faults that brokers of
+Ottla report of themselves are in `ottla.cli.broker_status`.
 """
 
 from __future__ import annotations
 
-import re
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from ottla.cli.reassignment_file import (
-    BROKER_RESOURCE,
-    RATES,
-    THROTTLED_REPLICAS,
-    TOPIC_RESOURCE,
+from ottla.broker.cluster import cluster_problems as cluster
+from ottla.broker.cluster.cluster_problems import (
+    THROTTLES_OF_BROKER,
+    THROTTLES_OF_TOPIC,
+    PartitionRow,
+    Problem,
+    broker_problems,
+    broker_that_answered,
+    identity_problem,
+    values_set,
 )
+from ottla.cli.reassignment_file import BROKER_RESOURCE, TOPIC_RESOURCE
 from ottla.protocol.client.errors import ClientError
 from ottla.protocol.client.operations import Node, Operation, Route
-from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from ottla.protocol.errors import KafkaError, ProtocolError
 from ottla.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -43,86 +48,26 @@ if TYPE_CHECKING:
         MetadataResponsePartition,
     )
 
-_MOVES_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
-# The names that one line has room for.
-LISTED_MAX = 5
 # A request for the settings of so many topics has a response of some 100 KB.
 TOPICS_PER_REQUEST = 500
-
-# As `ConfigEntry.ConfigSource`: set at run time for a topic, a broker, or all brokers.
-_SET_AT_RUN_TIME = (1, 2, 3)
-
-#: Each check with what to do about what it finds; docs/cli.md has the same table.
-FIXES = {
-    "no-controller": "brokers elect one through ZooKeeper; check that they can reach it",
-    "same-address": "give each broker its own advertised.listeners",
-    "wrong-broker": "each broker needs an advertised address of its own that leads to it: check "
-    "advertised.listeners, mapped ports and load balancers",
-    "missing-brokers": "start these brokers; if they do not come back, move their replicas with "
-    "`ottla partitions reassign`",
-    "offline-partitions": "start the brokers that have their replicas, and check their disks with "
-    "`ottla log-dirs`; `ottla partitions under-replicated` lists them",
-    "under-replicated": "start the brokers of the missing replicas, or wait until they have caught "
-    "up; `ottla partitions under-replicated` lists them",
-    "throttle-left": "no reassignment runs any more: remove it with `ottla partitions reassign "
-    "verify PLAN.json`, or with `ottla configs unset`",
-}
-
-
-class Problem(NamedTuple):
-    """What a check has found; `check` is a key of `FIXES`."""
-
-    check: str
-    finding: str
-
-    @property
-    def fix(self) -> str:
-        """What to do about it."""
-        return FIXES[self.check]
 
 
 def cluster_problems(metadata: MetadataResponse) -> list[Problem]:
     """Problems of the brokers of a cluster. Needs no topics in the metadata."""
-    found = []
-    if metadata.controller_id < 0:
-        found.append(Problem("no-controller", "there is no controller"))
-    by_address: dict[tuple[str, int], int] = {}
-    for row in metadata.brokers:
-        other = by_address.setdefault((row.host, row.port), row.node_id)
-        if other != row.node_id:
-            finding = f"brokers {other} and {row.node_id} advertise {row.host}:{row.port}"
-            found.append(Problem("same-address", finding))
-    return found
+    rows = ((row.node_id, row.host, row.port) for row in metadata.brokers)
+    return broker_problems(metadata.controller_id, rows)
 
 
 def partition_problems(metadata: MetadataResponse) -> list[Problem]:
     """Problems of the partitions in the metadata of all topics."""
-    alive = {row.node_id for row in metadata.brokers}
-    missing: dict[int, int] = defaultdict(int)
-    offline, under_replicated = [], []
-    for topic in metadata.topics:
-        for row in topic.partitions:
-            name = f"{topic.name}-{row.partition_index}"
-            if row.leader_id < 0:
-                offline.append(name)
-            elif len(row.isr_nodes) < len(row.replica_nodes):
-                under_replicated.append(name)
-            for broker_id in row.replica_nodes:
-                if broker_id not in alive:
-                    missing[broker_id] += 1
-    found = []
-    if missing:
-        named = ", ".join(f"{number} ({missing[number]})" for number in sorted(missing))
-        found.append(
-            Problem("missing-brokers", f"brokers with replicas are not in the cluster: {named}")
+    rows = (
+        PartitionRow(
+            topic.name or "", row.partition_index, row.leader_id, row.isr_nodes, row.replica_nodes
         )
-    if offline:
-        finding = f"partitions without a leader: {len(offline)} ({_named(offline)})"
-        found.append(Problem("offline-partitions", finding))
-    if under_replicated:
-        finding = f"under-replicated partitions: {len(under_replicated)}"
-        found.append(Problem("under-replicated", f"{finding} ({_named(under_replicated)})"))
-    return found
+        for topic in metadata.topics
+        for row in topic.partitions
+    )
+    return cluster.partition_problems({row.node_id for row in metadata.brokers}, rows)
 
 
 def throttle_problems(session: Session, metadata: MetadataResponse) -> list[Problem]:
@@ -137,38 +82,25 @@ def throttle_problems(session: Session, metadata: MetadataResponse) -> list[Prob
             return []
         found = []
         for row in sorted(metadata.brokers, key=lambda each: each.node_id):
-            names = {str(row.node_id): f"broker {row.node_id}"}
-            route = Node(row.node_id)
-            found += _set_values(session, BROKER_RESOURCE, names, (*RATES, _MOVES_RATE), route)
+            name, route = str(row.node_id), Node(row.node_id)
+            found += _set_values(session, BROKER_RESOURCE, [name], THROTTLES_OF_BROKER, route)
         topics = [topic.name for topic in metadata.topics if topic.name]
         for start in range(0, len(topics), TOPICS_PER_REQUEST):
-            some = {name: f"topic {name}" for name in topics[start : start + TOPICS_PER_REQUEST]}
-            found += _set_values(session, TOPIC_RESOURCE, some, THROTTLED_REPLICAS, None)
+            some = topics[start : start + TOPICS_PER_REQUEST]
+            found += _set_values(session, TOPIC_RESOURCE, some, THROTTLES_OF_TOPIC, None)
     except (ClientError, KafkaError, ProtocolError):
         return []
-    if not found:
-        return []
-    return [Problem("throttle-left", f"replication is throttled: {_named(found)}")]
+    return cluster.throttle_problems(found)
 
 
 def _set_values(
-    session: Session,
-    kind: int,
-    resources: Mapping[str, str],
-    keys: Iterable[str],
-    route: Route | None,
+    session: Session, kind: int, names: Iterable[str], keys: Iterable[str], route: Route | None
 ) -> list[str]:
     """Return a text for each of the settings that is set at run time, and not empty."""
-    wanted = [DescribeConfigsResource(kind, name, list(keys)) for name in resources]
+    wanted = [DescribeConfigsResource(kind, name, list(keys)) for name in names]
     request = DescribeConfigsRequest(resources=wanted)
     response = session.call(DescribeConfigsResponse, request, route)
-    return [
-        f"{resources[result.resource_name]} has {row.name}={row.value}"
-        for result in response.results
-        if not result.error_code and result.resource_name in resources
-        for row in result.configs
-        if row.value and row.config_source in _SET_AT_RUN_TIME
-    ]
+    return values_set(response, "broker" if kind == BROKER_RESOURCE else "topic")
 
 
 class At(Route):
@@ -196,12 +128,7 @@ def other_broker(ask: Callable[[DescribeConfigsRequest], Message], broker_id: in
     except (KafkaError, ProtocolError):
         return None
     assert isinstance(response, DescribeConfigsResponse)
-    for result in response.results:
-        if result.error_code == ErrorCode.INVALID_REQUEST:
-            expected = re.search(r"expected (-?\d+)", result.error_message or "")
-            if expected is not None:
-                return int(expected[1])
-    return None
+    return broker_that_answered(response)
 
 
 def check_identity(session: Session, broker_id: int) -> Problem | None:
@@ -213,11 +140,7 @@ def check_identity(session: Session, broker_id: int) -> Problem | None:
         )
     except ClientError:
         return None
-    if other is None:
-        return None
-    return Problem(
-        "wrong-broker", f"broker {other} responds at the advertised address of broker {broker_id}"
-    )
+    return None if other is None else identity_problem(other, broker_id)
 
 
 def broker_row(
@@ -247,8 +170,3 @@ def partition_counts(
         "without_leader": sum(item.leader_id < 0 for item in partitions),
         "under_replicated": sum(len(p.isr_nodes) < len(p.replica_nodes) for p in partitions),
     }
-
-
-def _named(names: list[str]) -> str:
-    more = len(names) - LISTED_MAX
-    return ", ".join(names[:LISTED_MAX]) + (f" and {more} more" if more > 0 else "")

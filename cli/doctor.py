@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from ottla.broker.cluster.cluster_problems import FIXES
 from ottla.cli.app import family
 from ottla.cli.broker_status import BrokerStatus, StatusUnknown, WrongStatus, day, read_all
 from ottla.cli.cluster_checks import (
-    FIXES,
     At,
     cluster_problems,
     other_broker,

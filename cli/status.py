@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ottla.cli.app import family
 from ottla.cli.broker_status import BrokerStatus, read_all
 from ottla.cli.cluster_checks import (
@@ -51,8 +53,11 @@ def status(
             "in_sync": sum(row.node_id in item.isr_nodes for item in partitions),
             "state": _state(states.get(row.node_id)),
         }
-        for row in sorted(metadata.brokers, key=lambda each: each.node_id)
+        for row in sorted(metadata.brokers, key=lambda each: _place(states, each.node_id))
     ]
+    if any("worker" in each.document for each in states.values()):
+        for line in brokers:
+            line["worker"] = _worker(states.get(int(str(line["broker"]))))
     progress = progress_rows(session, metadata, states)
     restart = restart_line(states, progress)
     found = cluster_problems(metadata) + partition_problems(metadata)
@@ -77,10 +82,22 @@ def status(
             print_rows(map(readable, progress), COLUMNS)
         if restart:
             say(f"\n{restart}")
-        for line in problems:
-            say(f"\nPROBLEM  {line}")
+        for problem in problems:
+            say(f"\nPROBLEM  {problem}")
     if problems:
         raise Failure(f"{len(problems)} problem(s); `ottla doctor` tells what to do about them.")
+
+
+def _place(states: Mapping[int, BrokerStatus], broker_id: int) -> tuple[str, int, int]:
+    """The workers of a machine together, behind brokers that have a machine for themselves."""
+    document = states[broker_id].document if broker_id in states else {}
+    return str(document.get("machine") or ""), int(document.get("worker") or 0), broker_id
+
+
+def _worker(found: BrokerStatus | None) -> str | None:
+    if found is None or "worker" not in found.document:
+        return None
+    return f"{found.document['worker']} of {found.document.get('machine')}"
 
 
 def _state(found: BrokerStatus | None) -> str | None:

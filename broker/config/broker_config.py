@@ -169,6 +169,8 @@ class BrokerConfig:
     ottla_console_hosts: list[str]
     ottla_console_principal: str
     ottla_console_read_only: bool
+    ottla_console_schema_registry_url: str | None
+    ottla_console_schema_registry_user_info: str | None
     ottla_console_token: str | None
     ottla_console_enable: bool
     ottla_opentelemetry_traces_enable: bool

@@ -56,6 +56,10 @@ class LogEndHistory:
         self.since_ms.append(now_ms)
         self.until_ms.append(now_ms)
 
+    def reaches(self, offset: int) -> bool:
+        """Whether there is a sample at or before `offset`: else `written_ms` is too late."""
+        return bool(self.offsets) and self.offsets[0] <= offset
+
     def written_ms(self, offset: int) -> int:
         """Return the approximate append time of the record at `offset`.
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ottla.broker.observability.console.cluster_client import ClusterClient
     from ottla.broker.observability.console.console import Console
     from ottla.broker.observability.console.event_log import EventLog
+    from ottla.broker.observability.console.schemas import SchemaRegistry
     from ottla.broker.observability.http_endpoint import HttpEndpoint
     from ottla.broker.server.broker import Broker
 
@@ -151,7 +152,17 @@ def _console(parts: Broker, events: EventLog, state: BrokerState) -> Console:
         principal=parse_principal(config.ottla_console_principal),
         read_only=door.read_only,
     )
-    return Console(console_parts, events, door)
+    return Console(console_parts, events, door, _schema_registry(parts))
+
+
+def _schema_registry(parts: Broker) -> SchemaRegistry | None:
+    config = parts.config
+    url = config.ottla_console_schema_registry_url
+    if url is None:
+        return None
+    from ottla.broker.observability.console.schemas import SchemaRegistry
+
+    return SchemaRegistry(url, config.ottla_console_schema_registry_user_info, parts.workers)
 
 
 def _cluster_client(parts: Broker) -> ClusterClient:

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 DEADLINE_S = 60.0
 
 # The browser reads commands from descriptor 3 and writes responses to 4.
@@ -37,7 +37,9 @@ class Browser:
     """One page of one browser. What the page says on its console is in `complaints`."""
 
     def __init__(self, width: int, height: int) -> None:
-        self._profile = tempfile.TemporaryDirectory(prefix="ottla-browser-")
+        self._profile = tempfile.TemporaryDirectory(
+            prefix="ottla-browser-", ignore_cleanup_errors=True
+        )
         theirs, self._out = os.pipe()
         self._in, ours = os.pipe()
         program = executable()
@@ -80,7 +82,7 @@ class Browser:
             self._process.wait()
         os.close(self._in)
         os.close(self._out)
-        shutil.rmtree(self._profile.name, ignore_errors=True)
+        self._profile.cleanup()
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """One command to the page."""

@@ -153,7 +153,7 @@ def check_keyboard(browser: Browser) -> None:
         browser.press("Tab")
         order.append(browser.focused())
     tabs = ["Cluster", "Topics", "Groups", "Events", "Security", "Settings"]
-    assert order[:8] == [*tabs, "search", "create"], order
+    assert order[:9] == [*tabs, "search", "only", "create"], order
     browser.evaluate("document.getElementById('create').focus()")
     browser.press("Enter")
     browser.wait_for("Create a topic")
@@ -190,7 +190,7 @@ def check_changes(browser: Browser) -> None:
 
     go(browser, "group/idle", "Offsets")
     browser.evaluate("document.getElementById('reset').click()")
-    browser.wait_for("Nothing is changed before")
+    browser.wait_for("Nothing is changed yet")
     browser.evaluate("document.getElementById('submit').click()")
     browser.wait_for("Dry run: idle")
     browser.evaluate("document.getElementById('submit').click()")

@@ -90,6 +90,10 @@ SHOWN = {
         ("ottla.console.hosts", "ottla.console.token"),
         "tests/integration/test_console.py::test_remote_use_needs_the_token_and_a_known_name",
     ),
+    **dict.fromkeys(
+        ("ottla.console.schema.registry.url", "ottla.console.schema.registry.user.info"),
+        "tests/integration/test_console_records.py::test_avro_is_decoded_by_the_registry",
+    ),
     "ottla.metrics.hosts": "tests/unit/broker/observability/test_http_endpoint.py::"
     "test_a_name_that_is_not_this_machine_gets_no_metrics",
     "ottla.console.read.only": "tests/integration/test_console_cluster.py::"

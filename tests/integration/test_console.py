@@ -1,5 +1,6 @@
 """The web console's endpoints over HTTP, with real traffic behind them."""
 
+import asyncio
 import http.client
 import json
 import subprocess
@@ -20,8 +21,8 @@ from confluent_kafka.admin import (
 
 from ottla.broker.config.definitions import Setting
 from ottla.broker.config.errors import ConfigError
-from ottla.broker.observability.console.browse import MAX_SHOWN_BYTES, shown
 from ottla.broker.observability.console.console import PREFIX, SCRIPTS
+from ottla.broker.observability.console.record_views import MAX_SHOWN_BYTES, shown
 from ottla.broker.observability.console.settings_views import MASK
 from ottla.broker.testing.embedded import Broker
 from tests.doubles.broker_process import ROOT
@@ -293,6 +294,31 @@ def test_what_bytes_look_like() -> None:
     deep = shown(b"[" * MAX_SHOWN_BYTES)
     assert deep is not None
     assert deep["kind"] == "text"
+
+
+def test_a_page_that_takes_long_or_fails_says_so(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    http = broker.server._http
+    assert http is not None
+    assert http._content is not None
+    console = http._content.console
+    assert console is not None
+
+    async def slow(*_: object) -> None:
+        await asyncio.sleep(60)
+
+    async def broken(*_: object) -> None:
+        raise RuntimeError("broken on purpose")
+
+    monkeypatch.setitem(console._pages, "groups", slow)
+    monkeypatch.setitem(console._pages, "events", broken)
+    monkeypatch.setattr("ottla.broker.observability.console.console.PAGE_SECONDS", 0.1)
+    status, _, body = get(broker, "/api/groups")
+    assert (status, "longer than 0.1 s" in json.loads(body)["error"]) == (503, True)
+    status, _, body = get(broker, "/api/events")
+    assert (status, "its log has the error" in json.loads(body)["error"]) == (500, True)
+    assert "cannot respond to GET /api/events" in caplog.text
 
 
 def test_without_the_setting_there_is_no_console() -> None:

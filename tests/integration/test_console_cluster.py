@@ -364,7 +364,9 @@ def test_the_console_may_do_what_its_principal_may(caplog: pytest.LogCaptureFixt
             ):
                 status, text = page.refused(path, **body)
                 assert status == 403, (path, text)
-            for path in ("overview", "events", "settings", "security", "messages?topic=orders"):
+            records = ("messages?topic=orders", "download?topic=orders")
+            followed = "follow?topic=orders&at=0:0&follower=one"
+            for path in ("overview", "events", "settings", "security", *records, followed):
                 assert page.send("GET", path)[0] == 403, path
             assert page.get("topics")["topics"] == []
             assert page.get("groups")["groups"] == []

@@ -1,23 +1,27 @@
 """A look at the records of a topic: from an offset, a time or the end, with a filter.
 
 Each look is bounded in records, bytes and time, and says how much it has read. Records are fetched
-from the leaders and decoded in worker threads.
+from the leaders and decoded in worker threads. A look to be downloaded has whole records as the
+lines of `ottla consume --json`; one to be shown has what fits on a page
+(`record_views`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ottla.broker.observability.console.access import Refused
 from ottla.broker.observability.console.cluster_client import (
     EARLIEST,
     LATEST,
     NoResponse,
     list_offsets,
 )
+from ottla.broker.observability.console.record_views import matches, record_row, whole_row
 from ottla.broker.security.authorization.acl_types import Operation, ResourceType
 from ottla.protocol.errors import ErrorCode, KafkaError, error_name
 from ottla.protocol.messages.fetch import (
@@ -34,6 +38,7 @@ from ottla.protocol.topics import TopicPartition
 if TYPE_CHECKING:
     from ottla.broker.observability.console.access import Viewer
     from ottla.broker.observability.console.cluster_client import ClusterClient
+    from ottla.broker.observability.console.schemas import SchemaRegistry
     from ottla.broker.runtime.tasks import WorkerPool
     from ottla.protocol.records.record import Record
 
@@ -45,11 +50,17 @@ MAX_SCANNED = 50_000
 MAX_BYTES = 16 << 20
 FETCH_BYTES = 1 << 20
 SCAN_SECONDS = 5.0
+# Of one batch.
+MAX_DECOMPRESSED_BYTES = 8 << 20
+# Records and bytes of one download: a browser keeps them in memory, as the broker does meanwhile.
+MAX_DOWNLOADED = 5000
+MAX_DOWNLOADED_BYTES = 8 << 20
 # Rows of a look at several partitions: each partition keeps as many until the last is read. A row
 # has some 20 kB at the most.
 MAX_ROWS_OF_SEVERAL = 50
-# How many are made together; more wait.
+# How many are made together; others wait for so long, within the deadline of the HTTP port.
 MAX_LOOKS = 2
+WAIT_SECONDS = 2.0
 # Without a filter a look at the newest records goes back this far for each record that it shows:
 # markers and compacted offsets have no record.
 _BACK = 2
@@ -66,6 +77,9 @@ class Query(NamedTuple):
     key: str
     value: str
     limit: int
+    view: str = "auto"  # one of `record_views.VIEWS`
+    whole: bool = False  # whole records for a file, in place of what a page shows
+    frames: bool = False  # whether data with the id of a schema is decoded
 
     @property
     def has_filter(self) -> bool:
@@ -86,34 +100,82 @@ class _Scan:
         self.rows: list[dict[str, Any]] = []
         self.scanned = 0
         self.bytes = 0
+        self.kept = 0  # bytes of whole records
+        self.room = MAX_DOWNLOADED_BYTES
+        self.dropped = False  # whether older records were, in favor of newer ones
         self.problem = ""
 
     @property
     def is_done(self) -> bool:
         return self.position >= self.end or bool(self.problem)
 
+    def wants(self, query: Query) -> bool:
+        """Whether the look goes on in this partition."""
+        return query.from_end or (len(self.rows) < query.limit and self.kept < self.room)
+
+    def keep(self, query: Query, record: Record) -> bool:
+        """Add a record that matches; false when this was the last one of the look."""
+        if query.whole:
+            row, size = whole_row(record, query.topic, self.index)
+            self.kept += size
+        else:
+            row = record_row(record, self.index, query.view, frames=query.frames)
+        self.rows.append(row)
+        if not query.from_end:
+            return self.wants(query)
+        while len(self.rows) > query.limit or (self.kept > self.room and len(self.rows) > 1):
+            self.kept -= self.rows.pop(0).get("size", 0)
+            self.dropped = True
+        return True
+
 
 class Browser:
     """Reads committed records of partitions anywhere in the cluster."""
 
-    def __init__(self, client: ClusterClient, workers: WorkerPool) -> None:
+    def __init__(
+        self, client: ClusterClient, workers: WorkerPool, registry: SchemaRegistry | None = None
+    ) -> None:
         self._client = client
         self._workers = workers
+        self._registry = registry
         self._looks = asyncio.Semaphore(MAX_LOOKS)
 
-    async def read(self, query: Query, viewer: Viewer) -> bytes:
+    async def read(
+        self, query: Query, viewer: Viewer, positions: Mapping[int, int] | None = None
+    ) -> bytes:
         """The JSON of `look`, made in a worker thread."""
-        async with self._looks:
-            found = await self.look(query, viewer)
-            return await self._workers.run(_encoded, found)
+        return await self._workers.run(_encoded, await self.look(query, viewer, positions))
 
-    async def look(self, query: Query, viewer: Viewer) -> dict[str, Any]:
+    async def look(
+        self, query: Query, viewer: Viewer, positions: Mapping[int, int] | None = None
+    ) -> dict[str, Any]:
         """At most `limit` records of each look, ordered by time, with where the next look begins.
 
-        KafkaError when the viewer may not read the topic or there is none."""
+        With `positions`, by partition, it begins there. KafkaError when the viewer may not read the
+        topic or there is none; Refused when other looks take too long."""
         viewer.require(Operation.READ, ResourceType.TOPIC, query.topic)
-        partitions = self._partitions(query)
-        if len(partitions) > 1:
+        deadline = monotonic() + SCAN_SECONDS
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                await self._looks.acquire()
+        except TimeoutError:
+            raise Refused(
+                "503 Service Unavailable",
+                f"{MAX_LOOKS} other pages search records now; try again in some seconds",
+            ) from None
+        try:
+            return await self._look(query, viewer, positions, deadline)
+        finally:
+            self._looks.release()
+
+    async def _look(
+        self, query: Query, viewer: Viewer, positions: Mapping[int, int] | None, deadline: float
+    ) -> dict[str, Any]:
+        partitions = self.partitions(query)
+        query = query._replace(frames=self._registry is not None)
+        if query.whole:
+            query = query._replace(limit=max(1, query.limit // len(partitions)))
+        elif len(partitions) > 1:
             query = query._replace(limit=min(query.limit, MAX_ROWS_OF_SEVERAL))
         ends, starts = await asyncio.gather(
             list_offsets(self._client, viewer, partitions, LATEST),
@@ -135,12 +197,20 @@ class Browser:
             if sought is not None:
                 found = sought.found.get(partition, -1)
                 first = high if found < 0 else found
-            scans.append(_Scan(partition.partition, first, high))
-        await self._run(query, scans, viewer)
+            if positions is not None:
+                first = max(low, min(positions.get(partition.partition, high), high))
+            scan = _Scan(partition.partition, first, high)
+            scan.room = MAX_DOWNLOADED_BYTES // len(partitions)
+            scans.append(scan)
+        await self._run(query, scans, viewer, deadline)
         problems.extend(scan.problem for scan in scans if scan.problem)
-        return _result(query, scans, list(dict.fromkeys(problems)), starts.found, ends.found)
+        result = _result(query, scans, list(dict.fromkeys(problems)), starts.found, ends.found)
+        if self._registry is not None and not query.whole:
+            result["problems"] += await self._registry.decode(result["records"])
+        return result
 
-    def _partitions(self, query: Query) -> list[TopicPartition]:
+    def partitions(self, query: Query) -> list[TopicPartition]:
+        """Those that a look reads. KafkaError if there are none."""
         topic = self._client.metadata.snapshot.topics.get(query.topic)
         if topic is None:
             raise KafkaError(
@@ -164,21 +234,18 @@ class Browser:
         back = query.limit if not query.has_filter else MAX_SCANNED // partitions
         return max(low, high - back * (1 if query.has_filter else _BACK))
 
-    async def _run(self, query: Query, scans: Sequence[_Scan], viewer: Viewer) -> None:
+    async def _run(
+        self, query: Query, scans: Sequence[_Scan], viewer: Viewer, deadline: float
+    ) -> None:
         """Rounds of one fetch for each partition, until there is enough or a bound is reached."""
-        deadline = monotonic() + SCAN_SECONDS
         while monotonic() < deadline:
-            open_scans = [scan for scan in scans if not scan.is_done and self._wants(query, scan)]
+            open_scans = [scan for scan in scans if not scan.is_done and scan.wants(query)]
             scanned = sum(scan.scanned for scan in scans)
             read = sum(scan.bytes for scan in scans)
             if not open_scans or scanned >= MAX_SCANNED or read >= MAX_BYTES:
                 return
             room = max(64 << 10, min(FETCH_BYTES, (MAX_BYTES - read) // len(open_scans)))
             await asyncio.gather(*(self._fetch(query, scan, room, viewer) for scan in open_scans))
-
-    @staticmethod
-    def _wants(query: Query, scan: _Scan) -> bool:
-        return query.from_end or len(scan.rows) < query.limit
 
     async def _fetch(self, query: Query, scan: _Scan, room: int, viewer: Viewer) -> None:
         partition = TopicPartition(query.topic, scan.index)
@@ -217,6 +284,10 @@ class Browser:
 
 
 def _encoded(found: dict[str, Any]) -> bytes:
+    if found["whole"]:
+        # The lines of the file, in place of the rows.
+        lines = [row["line"] for row in found["records"]]
+        found = {**found, "records": len(lines), "text": "".join(lines)}
     return json.dumps(found, ensure_ascii=False).encode("utf-8", "replace")
 
 
@@ -237,13 +308,9 @@ def _decode(query: Query, scan: _Scan, records: Any) -> None:
             if record.offset < scan.position or record.offset >= scan.end:
                 continue
             scan.scanned += 1
-            if matches(record, query.key, query.value):
-                scan.rows.append(record_row(record, scan.index))
-                if query.from_end:
-                    del scan.rows[: -query.limit]
-                elif len(scan.rows) >= query.limit:
-                    scan.position = record.offset + 1
-                    return
+            if matches(record, query.key, query.value) and not scan.keep(query, record):
+                scan.position = record.offset + 1
+                return
         if isinstance(header, BatchHeader):
             scan.position = max(scan.position, header.last_offset + 1)
         elif found:
@@ -261,20 +328,24 @@ def _result(
         (row for scan in scans for row in scan.rows),
         key=lambda row: (row["time_ms"], row["partition"], row["offset"]),
     )
-    rows = rows[-query.limit :] if query.from_end else rows[: query.limit]
+    if not query.whole:
+        rows = rows[-query.limit :] if query.from_end else rows[: query.limit]
     # A record that is not shown now is shown by the next look.
     shown = {(row["partition"], row["offset"]) for row in rows}
     positions = {}
     for scan in scans:
         left = [row["offset"] for row in scan.rows if (scan.index, row["offset"]) not in shown]
         positions[scan.index] = min([scan.position, *left]) if not query.from_end else scan.position
+    at_end = all(positions[scan.index] >= scan.end for scan in scans)
+    lowest = {scan.index: starts[TopicPartition(query.topic, scan.index)] for scan in scans}
+    is_cut = any(scan.dropped or scan.first > lowest[scan.index] for scan in scans)
     return {
         "topic": query.topic,
         "partition": query.partition,
         "partitions": [
             {
                 "partition": scan.index,
-                "start_offset": starts[TopicPartition(query.topic, scan.index)],
+                "start_offset": lowest[scan.index],
                 "end_offset": ends[TopicPartition(query.topic, scan.index)],
                 "first": scan.first,
                 "next": positions[scan.index],
@@ -284,89 +355,9 @@ def _result(
         "records": rows,
         "scanned": sum(scan.scanned for scan in scans),
         "scanned_bytes": sum(scan.bytes for scan in scans),
-        "at_end": all(positions[scan.index] >= scan.end for scan in scans),
+        "at_end": at_end,
+        # Whether there are more records in the direction of the look.
+        "is_cut": is_cut if query.from_end else not at_end,
         "problems": problems,
+        "whole": query.whole,
     }
-
-
-# Of one batch.
-MAX_DECOMPRESSED_BYTES = 8 << 20
-# Of one key, value or header.
-MAX_SHOWN_BYTES = 4096
-MAX_HEADERS = 50
-# Of one header, so that those of a record take little more than key and value.
-MAX_HEADER_CHARACTERS = 200
-# JSON that is longer is shown in lines.
-LINE_CHARACTERS = 80
-
-# Confluent's framing: a zero byte, four bytes of the schema's number, then the data.
-_FRAME_BYTES = 5
-
-
-def matches(record: Record, key: str, value: str) -> bool:
-    """Whether key and value contain these texts; an empty text is in everything."""
-    return _contains(record.key, key) and _contains(record.value, value)
-
-
-def _contains(data: bytes | None, text: str) -> bool:
-    return not text or (data is not None and text.encode() in data)
-
-
-def record_row(record: Record, partition: int) -> dict[str, Any]:
-    """A record for the page."""
-    return {
-        "partition": partition,
-        "offset": record.offset,
-        "time_ms": record.timestamp,
-        "key": shown(record.key),
-        "value": shown(record.value),
-        "headers": [
-            [name[:MAX_HEADER_CHARACTERS], _cut(shown(value))]
-            for name, value in list(record.headers)[:MAX_HEADERS]
-        ],
-    }
-
-
-def _cut(header: dict[str, Any] | None) -> dict[str, Any] | None:
-    return header and {**header, "text": header["text"][:MAX_HEADER_CHARACTERS]}
-
-
-def shown(data: bytes | None) -> dict[str, Any] | None:
-    """Bytes as a person reads them: what kind, the text, their number; null for null."""
-    if data is None:
-        return None
-    if len(data) >= _FRAME_BYTES and data[0] == 0 and _text(data[_FRAME_BYTES:]) is None:
-        kind = f"schema {int.from_bytes(data[1:_FRAME_BYTES])}"
-        return {"kind": kind, "text": _hexadecimal(data[_FRAME_BYTES:]), "bytes": len(data)}
-    text = _text(data)
-    if text is None:
-        return {"kind": "bytes", "text": _hexadecimal(data), "bytes": len(data)}
-    kind = "text"
-    if text[:1] in ("{", "[") and len(data) <= MAX_SHOWN_BYTES:
-        try:
-            value = json.loads(text)
-            text = json.dumps(value, ensure_ascii=False)
-            if len(text) > LINE_CHARACTERS:
-                text = json.dumps(value, ensure_ascii=False, indent=1)
-            kind = "JSON"
-        except (ValueError, RecursionError):
-            pass
-    return {"kind": kind, "text": text[:MAX_SHOWN_BYTES], "bytes": len(data)}
-
-
-def _text(data: bytes) -> str | None:
-    """UTF-8 without control characters; a character cut at the bound does not count."""
-    head = data[: MAX_SHOWN_BYTES + 1]
-    try:
-        text = head.decode()
-    except UnicodeDecodeError as error:
-        if len(data) <= MAX_SHOWN_BYTES or error.start < MAX_SHOWN_BYTES - 3:
-            return None
-        text = head[: error.start].decode()
-    if any(letter < " " and letter not in "\t\r\n" for letter in text):
-        return None
-    return text
-
-
-def _hexadecimal(data: bytes) -> str:
-    return data[: MAX_SHOWN_BYTES // 4].hex(" ", 1)

@@ -6,8 +6,32 @@ import resource
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ottla.broker.cluster.cluster_problems import (
+    THROTTLES_OF_BROKER,
+    THROTTLES_OF_TOPIC,
+    PartitionRow,
+    Problem,
+    broker_problems,
+    broker_that_answered,
+    identity_problem,
+    partition_problems,
+    throttle_problems,
+    values_set,
+)
+from ottla.broker.observability.console.cluster_client import NoResponse
+from ottla.broker.observability.console.settings_views import BROKER, TOPIC
 from ottla.broker.observability.console.topics import health
 from ottla.broker.security.authorization.acl_types import Operation
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from ottla.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataSnapshot
@@ -16,6 +40,12 @@ if TYPE_CHECKING:
     from ottla.broker.observability.console.history import History
 
 MAX_BROKERS = 500
+# Throttles are settings of all brokers and topics: some 2 ms for each request of topics.
+THROTTLES_INTERVAL_MS = 60_000
+TOPICS_PER_REQUEST = 100
+MAX_TOPICS = 20_000
+# Problems with which clients fail; the others are warnings.
+STOPPING = ("no-controller", "same-address", "wrong-broker", "offline-partitions")
 
 
 class Totals(NamedTuple):
@@ -27,6 +57,7 @@ class Totals(NamedTuple):
     leaders: dict[int, int]  # by broker
     replicas: dict[int, int]
     missing: dict[int, int]  # replicas that are not in sync, by broker
+    problems: list[Problem]
 
 
 def count(snapshot: MetadataSnapshot) -> Totals:
@@ -47,7 +78,93 @@ def count(snapshot: MetadataSnapshot) -> Totals:
                 replicas[broker_id] = replicas.get(broker_id, 0) + 1
                 if broker_id not in state.isr:
                     missing[broker_id] = missing.get(broker_id, 0) + 1
-    return Totals(partitions, offline, under_replicated, leaders, replicas, missing)
+    rows = (
+        PartitionRow(topic.name, state.partition, state.leader, state.isr, state.replicas)
+        for topic in snapshot.topics.values()
+        for state in topic.partitions.values()
+    )
+    problems = partition_problems(snapshot.brokers, rows)
+    return Totals(partitions, offline, under_replicated, leaders, replicas, missing, problems)
+
+
+class Throttles:
+    """Limits of replication that are left although nothing is reassigned, and brokers that respond
+    for another one; asked for once in a while."""
+
+    def __init__(self, parts: ConsoleParts) -> None:
+        self._client = parts.client
+        self._now_ms = parts.now_ms
+        self._asked_ms = 0
+        self._found: list[Problem] = []
+
+    async def problems(self, viewer: Viewer) -> list[Problem]:
+        """As of the last minute; none where the viewer may not see settings or reassignments."""
+        now_ms = self._now_ms()
+        if now_ms - self._asked_ms >= THROTTLES_INTERVAL_MS:
+            self._asked_ms = now_ms
+            try:
+                self._found = await self._ask(viewer)
+            except (KafkaError, NoResponse):
+                self._found = []
+        return self._found
+
+    async def _ask(self, viewer: Viewer) -> list[Problem]:
+        if not viewer.may_on_cluster(Operation.DESCRIBE_CONFIGS):
+            return []
+        client = self._client
+        names = list(THROTTLES_OF_BROKER)
+        asked = {
+            each: DescribeConfigsRequest([DescribeConfigsResource(BROKER, str(each), names)])
+            for each in client.brokers()
+        }
+        found: list[Problem] = []
+        throttles: list[str] = []
+        gathered = await client.ask_each(viewer, asked, DescribeConfigsResponse)
+        for broker_id, response in sorted(gathered.responses.items()):
+            other = broker_that_answered(response)
+            if other is not None:
+                found.append(identity_problem(other, broker_id))
+            throttles += values_set(response, "broker")
+        throttles += await self._of_topics(viewer)
+        request = ListPartitionReassignmentsRequest(topics=None)
+        ongoing = await client.ask(
+            viewer, client.controller(), request, ListPartitionReassignmentsResponse
+        )
+        if not ongoing.error_code and not ongoing.topics:
+            found += throttle_problems(throttles)
+        return found
+
+    async def _of_topics(self, viewer: Viewer) -> list[str]:
+        names = list(THROTTLES_OF_TOPIC)
+        topics = sorted(self._client.metadata.snapshot.topics)[:MAX_TOPICS]
+        found: list[str] = []
+        for start in range(0, len(topics), TOPICS_PER_REQUEST):
+            rows = [
+                DescribeConfigsResource(TOPIC, topic, names)
+                for topic in topics[start : start + TOPICS_PER_REQUEST]
+            ]
+            request = DescribeConfigsRequest(rows)
+            response = await self._client.ask(
+                viewer, self._client.broker_id, request, DescribeConfigsResponse
+            )
+            found += values_set(response, "topic")
+        return found
+
+
+def _address_problems(snapshot: MetadataSnapshot) -> list[Problem]:
+    """Of each listener; brokers that advertise one address are named once."""
+    names = dict.fromkeys(name for each in snapshot.brokers.values() for name in each.endpoints)
+    found = broker_problems(snapshot.controller_id, ())
+    for name in names:
+        found += broker_problems(
+            0,
+            (
+                (broker_id, endpoint.host, endpoint.port)
+                for broker_id, each in sorted(snapshot.brokers.items())
+                if (endpoint := each.endpoints.get(name)) is not None
+            ),
+        )
+    return list(dict.fromkeys(found))
 
 
 class ClusterViews:
@@ -57,12 +174,14 @@ class ClusterViews:
         self._parts = parts
         self._history = history
         self._totals: tuple[MetadataSnapshot, Totals] | None = None
+        self._throttles = Throttles(parts)
 
     async def overview(self, viewer: Viewer) -> dict[str, Any]:
         """The cluster in numbers, the state of each broker, rates over the last hour."""
         viewer.require_on_cluster(Operation.DESCRIBE)
         parts, history = self._parts, self._history
         await history.fresh()
+        throttles = await self._throttles.problems(viewer)
         snapshot = parts.client.metadata.snapshot
         if self._totals is None or self._totals[0] is not snapshot:
             self._totals = (snapshot, await parts.workers.run(count, snapshot))
@@ -87,6 +206,10 @@ class ClusterViews:
             "rates_of_brokers": history.traffic.brokers,
             "records": history.cluster_rate(),
             "read_only": parts.read_only,
+            "checks": [
+                {"finding": each.finding, "fix": each.fix, "stops": each.check in STOPPING}
+                for each in [*_address_problems(snapshot), *totals.problems, *throttles]
+            ],
             "problems": history.problems,
             "state": parts.state(),
         }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Awaitable, Callable
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -18,13 +19,20 @@ from ottla.broker.observability.console.access import (
     Refused,
     Viewer,
 )
-from ottla.broker.observability.console.browse import Browser, Query
+from ottla.broker.observability.console.browse import (
+    MAX_DOWNLOADED,
+    MAX_PARTITIONS,
+    Browser,
+    Query,
+)
 from ottla.broker.observability.console.cluster_client import NoResponse
 from ottla.broker.observability.console.cluster_views import ClusterViews
 from ottla.broker.observability.console.events import ClusterEvents, EventViews
+from ottla.broker.observability.console.follow import Followers, positions_of
 from ottla.broker.observability.console.groups import GroupActions, GroupViews
 from ottla.broker.observability.console.history import History
 from ottla.broker.observability.console.parameters import InvalidParameter, Parameters
+from ottla.broker.observability.console.record_views import VIEWS
 from ottla.broker.observability.console.security_views import SecurityViews
 from ottla.broker.observability.console.settings_views import settings
 from ottla.broker.observability.console.topics import TopicActions, TopicViews
@@ -34,6 +42,9 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from ottla.broker.observability.console.cluster_client import ConsoleParts
     from ottla.broker.observability.console.event_log import EventLog
+    from ottla.broker.observability.console.schemas import SchemaRegistry
+
+logger = logging.getLogger("ottla.console")
 
 JSON = "application/json; charset=utf-8"
 TEXT = "text/plain; charset=utf-8"
@@ -80,6 +91,9 @@ _STATUS = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "403 Forbidden",
 }
 
+# A page that takes longer gets an error: soon after, the HTTP port closes the connection.
+PAGE_SECONDS = 9.0
+
 Page = Callable[[Parameters, Viewer], Awaitable[Any]]
 
 
@@ -90,13 +104,20 @@ class Console:
     headers = SECURITY_HEADERS
     METHODS = ("GET", "HEAD", "POST")
 
-    def __init__(self, parts: ConsoleParts, events: EventLog, door: ConsoleDoor) -> None:
+    def __init__(
+        self,
+        parts: ConsoleParts,
+        events: EventLog,
+        door: ConsoleDoor,
+        registry: SchemaRegistry | None = None,
+    ) -> None:
         self._parts = parts
         self._door = door
         self._changes = ClusterEvents()
         self._following: asyncio.Task[None] | None = None
         self.history = History(parts, Viewer(parts.allows, parts.principal, "127.0.0.1"))
-        self._browser = Browser(parts.client, parts.workers)
+        self._browser = Browser(parts.client, parts.workers, registry)
+        self._followers = Followers(parts.client, self._browser)
         self._topics = TopicViews(parts.client, self.history)
         self._groups = GroupViews(parts.client, self.history)
         self._security = SecurityViews(parts.client, parts.workers)
@@ -107,8 +128,11 @@ class Console:
         parts = self._parts
         cluster = ClusterViews(parts, self.history)
         return {
+            "ping": lambda _, viewer: _pong(),
             "overview": lambda _, viewer: cluster.overview(viewer),
-            "topics": lambda given, viewer: self._topics.listed(*_listed(given), viewer),
+            "topics": lambda given, viewer: self._topics.listed(
+                *_listed(given), viewer, only_problems=given.text("only", "") == "problems"
+            ),
             "topic": lambda given, viewer: self._topics.one(
                 given.text("name"), given.number("first", 0, 0, _MAX_ROW), viewer
             ),
@@ -119,7 +143,17 @@ class Console:
             "settings": lambda given, viewer: settings(
                 parts.client, viewer, given.number("broker", -1, -1, _MAX_ROW)
             ),
-            "messages": self._messages,
+            "messages": lambda given, viewer: self._browser.read(_query(given), viewer),
+            "download": lambda given, viewer: self._browser.read(
+                _query(given, MAX_DOWNLOADED)._replace(whole=True), viewer
+            ),
+            "follow": lambda given, viewer: self._followers.follow(
+                given.text("follower"),
+                # From the positions on: the offset only says that it is not the end.
+                _query(given)._replace(offset=0, limit=_MAX_LIMIT),
+                positions_of(given.text("at"), MAX_PARTITIONS),
+                viewer,
+            ),
         }
 
     def _all_actions(self) -> dict[str, Page]:
@@ -182,9 +216,7 @@ class Console:
             if request.method == "POST":
                 found = await self._act(request, name, viewer)
             else:
-                parameters = Parameters.of_query(request.query)
-                page = self._pages.get(name)
-                found = None if page is None else await page(parameters, viewer)
+                found = await self._page(request.query, name, viewer)
         except InvalidParameter as error:
             return _json("400 Bad Request", {"error": f"{error}."})
         except NoResponse as error:
@@ -192,11 +224,32 @@ class Console:
         except KafkaError as error:
             status = _STATUS.get(error.code, "409 Conflict")
             return _json(status, {"error": error.message or str(error), "code": error.name})
+        except (OSError, Refused):
+            raise
+        except Exception:
+            logger.exception("The console cannot respond to %s /api/%s", request.method, name)
+            text = f"This broker failed to respond (/api/{name[:100]}); its log has the error."
+            return _json("500 Internal Server Error", {"error": text})
         if found is None:
             return _json("404 Not Found", {"error": f"there is no /api/{name[:100]}"})
         if isinstance(found, bytes):
             return "200 OK", JSON, found
         return _json("200 OK", found)
+
+    async def _page(self, query: str, name: str, viewer: Viewer) -> Any:
+        """The content of a page, None if it is unknown. Raises Refused when it takes too long."""
+        page = self._pages.get(name)
+        if page is None:
+            return None
+        parameters = Parameters.of_query(query)
+        try:
+            async with asyncio.timeout(PAGE_SECONDS) as limit:
+                return await page(parameters, viewer)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            text = f"this page took broker {self._parts.client.broker_id} longer than"
+            raise Refused("503 Service Unavailable", f"{text} {PAGE_SECONDS:g} s") from None
 
     async def _act(self, request: ConsoleRequest, name: str, viewer: Viewer) -> Any:
         """Return the result of a change; None if it is unknown."""
@@ -206,17 +259,31 @@ class Console:
             return None
         return await action(Parameters.of_json(await request.body()), viewer)
 
-    async def _messages(self, given: Parameters, viewer: Viewer) -> bytes:
-        query = Query(
-            topic=given.text("topic"),
-            partition=given.number("partition", -1, -1, (1 << 31) - 1),
-            offset=given.number("offset", -1, -1, _MAX_OFFSET),
-            time_ms=given.number("time", -1, -1, _MAX_OFFSET),
-            key=given.text("key", ""),
-            value=given.text("value", ""),
-            limit=given.number("limit", 50, 1, 200),
-        )
-        return await self._browser.read(query, viewer)
+
+async def _pong() -> dict[str, Any]:
+    """For a page that is not drawn again by itself: this broker still responds."""
+    return {}
+
+
+# Of one page of records.
+_MAX_LIMIT = 200
+
+
+def _query(given: Parameters, most: int = _MAX_LIMIT) -> Query:
+    """Which records a page or a file has; `most` is the highest limit, and a file's default."""
+    view = given.text("view", "auto")
+    if view not in VIEWS:
+        raise InvalidParameter(f"view is not one of {', '.join(VIEWS)}")
+    return Query(
+        topic=given.text("topic"),
+        partition=given.number("partition", -1, -1, (1 << 31) - 1),
+        offset=given.number("offset", -1, -1, _MAX_OFFSET),
+        time_ms=given.number("time", -1, -1, _MAX_OFFSET),
+        key=given.text("key", ""),
+        value=given.text("value", ""),
+        limit=given.number("limit", 50 if most == _MAX_LIMIT else most, 1, most),
+        view=view,
+    )
 
 
 def _listed(given: Parameters) -> tuple[str, int]:

@@ -13,6 +13,7 @@ from typing import Any
 
 MAX_LINES = 1000
 MAX_LINE_CHARACTERS = 500
+MAX_KIND_CHARACTERS = 60
 # How many are shown, newest first: 100 kB at the most.
 MAX_ROWS = 200
 
@@ -47,6 +48,8 @@ class EventLog(logging.Handler):
                 "level": record.levelname,
                 "from": record.name.removeprefix(f"{_LOGGER}."),
                 "text": text[:MAX_LINE_CHARACTERS],
+                # The text without what it names.
+                "kind": str(record.msg)[:MAX_KIND_CHARACTERS] if record.args else "",
             }
         )
 

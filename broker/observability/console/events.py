@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.broker.handlers.admin.describe_configs import BROKER_EVENTS
 from ottla.broker.observability.console.settings_views import broker_texts
 from ottla.broker.security.authorization.acl_types import Operation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from ottla.broker.cluster.metadata_cache import (
         MetadataCache,
         MetadataSnapshot,
-        PartitionMetadata,
         TopicMetadata,
     )
     from ottla.broker.observability.console.access import Viewer
@@ -31,6 +30,9 @@ if TYPE_CHECKING:
 
 # On one page.
 MAX_ROWS = 200
+# Lines with the same text, at most so far apart, are one event: of several brokers, or repeated.
+SAME_EVENT_MS = 10_000
+MAX_ALIKE = 3
 
 
 class EventViews:
@@ -55,8 +57,7 @@ class EventViews:
             problems = ["Lines of other brokers need an ACL for DESCRIBE_CONFIGS on the cluster."]
         wanted = search.lower()
         found = [row for row in rows if wanted in f"{row['text']} {row['from']}".lower()]
-        found.sort(key=lambda row: -int(row["time_ms"]))
-        return {"events": found[:MAX_ROWS], "problems": problems}
+        return {"events": merged(found)[:MAX_ROWS], "problems": problems}
 
     async def _others(self, viewer: Viewer) -> tuple[list[dict[str, Any]], list[str]]:
         others = [each for each in self._client.brokers() if each != self._client.broker_id]
@@ -74,9 +75,38 @@ class EventViews:
         return rows, problems
 
 
+def merged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row for each event, the newest first, with the `brokers` that logged it and the `count`
+    of its lines; the cluster's own have no broker. Of lines that differ only in what they name, as
+    partitions, MAX_ALIKE are shown; the last has the number of the others (`alike`)."""
+    events: list[dict[str, Any]] = []
+    latest: dict[tuple[str, str, bool], dict[str, Any]] = {}
+    kinds: dict[str, list[dict[str, Any]]] = {}
+    for row in sorted(rows, key=lambda row: -int(row["time_ms"])):
+        key = (row["text"], row["level"], row["broker"] is None)
+        event = latest.get(key)
+        if event is None or event["first_ms"] - row["time_ms"] > SAME_EVENT_MS:
+            latest[key] = event = {**row, "brokers": [], "count": 0, "alike": 0}
+            kind = kinds.setdefault(row.get("kind") or row["text"], [])
+            if kind and kind[-1]["first_ms"] - row["time_ms"] > SAME_EVENT_MS:
+                kind.clear()
+            if len(kind) < MAX_ALIKE:
+                kind.append(event)
+                events.append(event)
+            else:
+                kind[-1]["alike"] += 1
+        event["first_ms"] = row["time_ms"]
+        event["count"] += 1
+        if row["broker"] is not None and row["broker"] not in event["brokers"]:
+            event["brokers"] = sorted([*event["brokers"], row["broker"]])
+    return events
+
+
 MAX_EVENTS = 1000
-# Lines of one comparison; the death of a broker changes all its partitions.
+# Lines of one comparison.
 MAX_LINES = 50
+# Partitions that a line names.
+MAX_NAMED = 3
 # A wait for the next state ends after so long, and begins again.
 _WAIT_MS = 60_000
 
@@ -119,6 +149,15 @@ class ClusterEvents:
 Line = tuple[str, str]
 
 
+class _Change(NamedTuple):
+    """Leader and ISR of a partition before and after."""
+
+    old_leader: int
+    leader: int
+    old_isr: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
 def _of_brokers(old: MetadataSnapshot, new: MetadataSnapshot) -> list[Line]:
     lines = []
     if old.controller_id != new.controller_id:
@@ -135,49 +174,72 @@ def _of_brokers(old: MetadataSnapshot, new: MetadataSnapshot) -> list[Line]:
 def _of_topics(old: MetadataSnapshot, new: MetadataSnapshot) -> list[Line]:
     if old.topics is new.topics:
         return []
-    lines = []
+    lines: list[Line] = []
+    changes: dict[_Change, list[str]] = {}
     for name, topic in new.topics.items():
         before = old.topics.get(name)
         if before is None:
             lines.append((_INFO, f"Topic {name} created with {len(topic.partitions)} partitions"))
         elif before is not topic:
-            lines.extend(_of_topic(before, topic))
+            lines.extend(_of_topic(before, topic, changes))
         if len(lines) > 2 * MAX_EVENTS:
-            return lines  # more are not kept anyway
+            break  # more are not kept anyway
+    lines.extend(_line(*each) for each in changes.items())
     lines.extend((_INFO, f"Topic {name} deleted") for name in old.topics if name not in new.topics)
     return lines
 
 
-def _of_topic(old: TopicMetadata, new: TopicMetadata) -> list[Line]:
-    lines = []
+def _of_topic(
+    old: TopicMetadata, new: TopicMetadata, changes: dict[_Change, list[str]]
+) -> list[Line]:
+    """Lines of one topic. Changes of leaders and ISRs are added to `changes`: what happened to many
+    partitions in the same way is one event."""
+    lines: list[Line] = []
     added = len(new.partitions) - len(old.partitions)
     if added > 0:
         lines.append((_INFO, f"Topic {new.name} got {added} more partitions"))
     for index, state in new.partitions.items():
         before = old.partitions.get(index)
-        if before is not None and before != state:
-            lines.extend(_of_partition(f"{new.name}-{index}", before, state))
+        if before is None or before == state:
+            continue
+        name = f"{new.name}-{index}"
+        if before.replicas != state.replicas:
+            text = f"{_ids(before.replicas)} to {_ids(state.replicas)}"
+            lines.append((_INFO, f"Replicas of {name} changed from {text}"))
+        change = _Change(
+            before.leader, state.leader, tuple(sorted(before.isr)), tuple(sorted(state.isr))
+        )
+        if change.leader != change.old_leader or change.isr != change.old_isr:
+            changes.setdefault(change, []).append(name)
     return lines
 
 
-def _of_partition(name: str, old: PartitionMetadata, new: PartitionMetadata) -> list[Line]:
-    lines = []
-    if old.leader != new.leader:
-        if new.leader < 0:
-            lines.append((_ERROR, f"Partition {name} has no leader, the last was {old.leader}"))
+def _line(change: _Change, names: list[str]) -> Line:
+    """Leader and ISR of partitions that changed in the same way."""
+    many = len(names) > 1
+    subject = f"{len(names)} partitions" if many else f"Partition {names[0]}"
+    level, text = _INFO, ""
+    if change.leader != change.old_leader:
+        if change.leader < 0:
+            level = _ERROR
+            verb = "have" if many else "has"
+            text = f"{subject} {verb} no leader, the last was broker {change.old_leader}"
         else:
-            text = f"Partition {name} is led by broker {new.leader}, before by {old.leader}"
-            lines.append((_INFO, text))
-    before, after = sorted(old.isr), sorted(new.isr)
-    if before != after:
-        level = _WARNING if len(after) < len(before) else _INFO
-        verb = "shrank" if len(after) < len(before) else "grew"
-        lines.append((level, f"ISR of {name} {verb} from {_ids(before)} to {_ids(after)}"))
-    if old.replicas != new.replicas:
-        text = f"Replicas of {name} changed from {_ids(old.replicas)} to {_ids(new.replicas)}"
-        lines.append((_INFO, text))
-    return lines
+            last = f"broker {change.old_leader}" if change.old_leader >= 0 else "none"
+            verb = "are" if many else "is"
+            text = f"{subject} {verb} led by broker {change.leader}, before by {last}"
+    if change.isr != change.old_isr:
+        is_less = len(change.isr) < len(change.old_isr)
+        if is_less and level == _INFO:
+            level = _WARNING
+        isr = "; ISR" if text else f"ISR of {subject if many else names[0]}"
+        verb = "shrank" if is_less else "grew"
+        text += f"{isr} {verb} from {_ids(change.old_isr)} to {_ids(change.isr)}"
+    if not many:
+        return level, text
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return level, f"{text} ({', '.join(names[:MAX_NAMED])}{more})"
 
 
-def _ids(brokers: list[int]) -> str:
+def _ids(brokers: Iterable[int]) -> str:
     return ",".join(map(str, brokers)) or "none"

@@ -113,6 +113,7 @@ class GroupViews:
             "topics": [each for each in topics if viewer.may_describe_topic(each)][:20],
             "lag": history.lag_points(group.group)[-POINTS_IN_LIST:],
             "lag_seconds": history.lag_seconds(group.group),
+            "lag_at_least": history.is_at_least(group.group),
         }
 
     async def one(self, group_id: str, viewer: Viewer) -> dict[str, Any]:
@@ -142,6 +143,7 @@ class GroupViews:
             "member_rows": [_member(each, viewer) for each in members],
             "offsets": self._offsets(group_id, members, viewer),
             "lag": history.lag_points(group_id),
+            "pace": None if (pace := history.pace(group_id)) is None else pace._asdict(),
             "share": share,
             "events": events,
             "no_events": reason,
@@ -168,6 +170,7 @@ class GroupViews:
                 "end_offset": lag.end,
                 "lag": lag.records,
                 "lag_seconds": lag.seconds,
+                "lag_at_least": lag.is_at_least,
                 "owner": owners.get(partition),
             }
             for partition, lag in sorted(self._history.lags(group_id).items())[:MAX_OFFSETS]

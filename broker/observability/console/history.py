@@ -43,6 +43,8 @@ INTERVAL_MS = 5_000
 # While no page was open for a minute.
 QUIET_INTERVAL_MS = 30_000
 QUIET_AFTER_MS = 60_000
+# A minute of the pace of a group.
+PACE_SAMPLES = 12
 # What a page waits for a sample.
 FRESH_SECONDS = 5.0
 # An hour. A point of the traffic is five numbers, one of a group is two.
@@ -73,6 +75,26 @@ class Lag(NamedTuple):
     end: int | None
     records: int | None
     seconds: float | None
+    #: Whether `seconds` is a lower bound: the record is older than the first sample.
+    is_at_least: bool = False
+
+
+class Pace(NamedTuple):
+    """Of one group in the last minute: records a second that it committed and that were appended,
+    and in how many seconds it has no lag if this goes on; None if never."""
+
+    committed: float
+    appended: float
+    catch_up_seconds: float | None
+
+
+class _Sums(NamedTuple):
+    """Of the partitions of a group whose end is known, at a sample."""
+
+    time_ms: int
+    committed: int
+    ends: int
+    partitions: frozenset[TopicPartition]
 
 
 class History:
@@ -94,6 +116,7 @@ class History:
         self.remote = RemoteRates(MAX_POINTS, MAX_REMOTE_TOPICS)
         self._group_lags: dict[str, deque[tuple[int, int]]] = {}
         self._lags: dict[str, dict[TopicPartition, Lag]] = {}
+        self._sums: dict[str, deque[_Sums]] = {}
         self._ends: dict[TopicPartition, LogEndHistory] = {}
         self._records: deque[tuple[int, float]] = deque(maxlen=MAX_POINTS)
         self._topic_rates: dict[str, deque[tuple[int, float]]] = {}
@@ -242,6 +265,7 @@ class History:
             del self._group_lags[name]
         for name in [each for each in self._lags if each not in self.groups]:
             del self._lags[name]
+            self._sums.pop(name, None)
 
     def _measured(self, committed: dict[str, dict[TopicPartition, int]]) -> list[TopicPartition]:
         """Partitions of the groups, and all of the cluster if there are not too many."""
@@ -303,11 +327,43 @@ class History:
             if known:
                 points = self._group_lags.setdefault(name, deque(maxlen=MAX_POINTS))
                 points.append((now_ms, sum(known)))
+                self._note_sums(name, now_ms, rows)
         while len(self._group_lags) > MAX_GROUPS:
             # Those of this sample are the last to go.
             del self._group_lags[next(iter(self._group_lags))]
         for name in [each for each in self._lags if each not in committed]:
             del self._lags[name]
+            self._sums.pop(name, None)
+
+    def _note_sums(self, name: str, now_ms: int, rows: Mapping[TopicPartition, Lag]) -> None:
+        found = [row for row in rows.values() if row.end is not None]
+        sums = _Sums(
+            now_ms, sum(row.committed for row in found), sum(row.end or 0 for row in found),
+            frozenset(partition for partition, row in rows.items() if row.end is not None),
+        )  # fmt: skip
+        kept = self._sums.setdefault(name, deque(maxlen=PACE_SAMPLES))
+        if kept and (kept[-1].partitions != sums.partitions or kept[-1].committed > sums.committed):
+            kept.clear()  # other partitions, or an earlier offset: nothing to compare with
+        elif kept:
+            # The same set once: 2000 partitions are 100 kB.
+            sums = sums._replace(partitions=kept[-1].partitions)
+        kept.append(sums)
+
+    def pace(self, group_id: str) -> Pace | None:
+        """How fast a group reads, None before there are two samples to compare."""
+        kept = self._sums.get(group_id)
+        if kept is None or len(kept) < 2:
+            return None
+        first, last = kept[0], kept[-1]
+        seconds = (last.time_ms - first.time_ms) / 1000
+        if seconds <= 0:
+            return None
+        committed = (last.committed - first.committed) / seconds
+        appended = max(0, last.ends - first.ends) / seconds
+        lag = max(0, last.ends - last.committed)
+        gain = committed - appended
+        catch_up = 0.0 if not lag else lag / gain if gain > 0 else None
+        return Pace(committed, appended, catch_up)
 
     def _lag(self, now_ms: int, partition: TopicPartition, offset: int, end: int | None) -> Lag:
         if end is None:
@@ -315,8 +371,9 @@ class History:
         records = max(0, end - offset)
         if not records:
             return Lag(offset, end, 0, 0.0)
-        written_ms = self._ends[partition].written_ms(offset)
-        return Lag(offset, end, records, max(0, now_ms - written_ms) / 1000)
+        ends = self._ends[partition]
+        seconds = max(0, now_ms - ends.written_ms(offset)) / 1000
+        return Lag(offset, end, records, seconds, is_at_least=not ends.reaches(offset))
 
     def faults(self, broker_id: int) -> list[dict[str, Any]]:
         """The faults that a broker reports: `problem` and `fix`, and more."""
@@ -339,6 +396,13 @@ class History:
         """The age of the oldest record that the group has not committed, at the last sample."""
         ages = [row.seconds for row in self.lags(group_id).values() if row.seconds is not None]
         return max(ages, default=None)
+
+    def is_at_least(self, group_id: str) -> bool:
+        """Whether `lag_seconds` is a lower bound."""
+        oldest = self.lag_seconds(group_id)
+        return any(
+            row.is_at_least and row.seconds == oldest for row in self.lags(group_id).values()
+        )
 
     def lags(self, group_id: str) -> dict[TopicPartition, Lag]:
         """The offsets of one group at the last sample; empty for a group that was not asked."""

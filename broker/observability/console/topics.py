@@ -87,16 +87,24 @@ class TopicViews:
         self._names: list[str] = []
         self._names_of: MetadataSnapshot | None = None
 
-    async def listed(self, search: str, first: int, viewer: Viewer) -> dict[str, Any]:
-        """A page of the topics whose names contain `search` and that the viewer may describe.
+    async def listed(
+        self, search: str, first: int, viewer: Viewer, *, only_problems: bool = False
+    ) -> dict[str, Any]:
+        """A page of the topics whose names contain `search` and that the viewer may describe; with
+        `only_problems` those with partitions that have no leader or too few replicas.
 
         A `first` beyond the end gives the last page."""
         snapshot = self._client.metadata.snapshot
         wanted = search.lower()
         names = []
         async for name in over(self._sorted(snapshot)):
-            if wanted in name.lower() and viewer.may_describe_topic(name):
-                names.append(name)
+            if wanted not in name.lower() or not viewer.may_describe_topic(name):
+                continue
+            if only_problems and not any(
+                health(snapshot.topics[name].partitions.values()).values()
+            ):
+                continue
+            names.append(name)
         first = page_start(first, len(names), TOPICS_ON_A_PAGE)
         shown = [snapshot.topics[name] for name in names[first : first + TOPICS_ON_A_PAGE]]
         measured, skipped = _bounded(shown)

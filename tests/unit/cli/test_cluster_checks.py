@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.broker.cluster.cluster_problems import FIXES
 from ottla.cli.cluster_checks import (
-    FIXES,
     cluster_problems,
     other_broker,
     partition_problems,

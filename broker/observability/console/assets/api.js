@@ -2,6 +2,15 @@
 
 export class TokenNeeded extends Error {}
 
+// The broker that serves this page is not reached, or does not respond in time.
+export class NoResponse extends Error {}
+
+// The broker could not serve a request that was right: another try may succeed.
+export class Unavailable extends Error {}
+
+// A page that takes the broker longer ends with an error there.
+const DEADLINE_MS = 15000
+
 // The token comes behind the # of the address (#token=...), which no server and no log sees, or is
 // typed in. It is kept for this tab.
 export function keepToken() {
@@ -13,17 +22,31 @@ export function keepToken() {
 
 export const setToken = (token) => sessionStorage.setItem('token', token)
 
-async function send(path, options) {
+async function request(path, options) {
   const token = sessionStorage.getItem('token')
   const headers = { ...options.headers, ...(token ? { Authorization: `Bearer ${token}` } : {}) }
-  const response = await fetch(path, { ...options, headers })
-  if (response.status === 401) throw new TokenNeeded('this console needs its token')
-  const found = await response.json().catch(() => ({ error: `HTTP ${response.status}` }))
-  if (!response.ok) throw new Error(found.error)
-  return found
+  const signal = AbortSignal.timeout(DEADLINE_MS)
+  let response
+  let body
+  try {
+    response = await fetch(path, { ...options, headers, signal })
+    body = await response.text()
+  } catch {
+    throw new NoResponse(signal.aborted ? `The broker did not respond in ${DEADLINE_MS / 1000} s.` : 'The broker does not respond.')
+  }
+  if (response.status === 401) throw new TokenNeeded('This console needs its token.')
+  if (response.ok) return body
+  let text
+  try { text = JSON.parse(body).error } catch { text = `HTTP ${response.status}: ${body.slice(0, 200)}` }
+  throw response.status >= 500 || response.status === 429 ? new Unavailable(text) : new Error(text)
 }
 
+const send = async (path, options) => JSON.parse(await request(path, options))
+
 export const ask = (name, parameters = {}) => send(`/api/${name}?${new URLSearchParams(parameters)}`, {})
+
+// The same as text, of any type.
+export const load = (name, parameters) => request(`/api/${name}?${new URLSearchParams(parameters)}`, {})
 
 // A change: with the header the broker knows that no page of another site sent it.
 export const act = (name, body) => send(`/api/${name}`, {

@@ -1,9 +1,9 @@
 // The console: the page is named behind the # of the address, and is drawn again every few seconds.
-import { TokenNeeded, ask, keepToken, setToken } from './api.js'
+import { NoResponse, TokenNeeded, Unavailable, ask, keepToken, setToken } from './api.js'
 import { cluster, events, settings } from './cluster.js'
-import { whenDone } from './forms.js'
+import { say, whenDone } from './forms.js'
 import { group, groups } from './groups.js'
-import { records } from './records.js'
+import { leaveRecords, records } from './records.js'
 import { security } from './security.js'
 import { topic, topics } from './topics.js'
 import { el, hash, panel } from './views.js'
@@ -20,6 +20,7 @@ let drawing = 0
 let pending = 0
 let typing = 0
 let drawn = ''
+let drawnAt = ''
 
 // Where the user is: the words of the path and what was chosen on the page.
 function place() {
@@ -58,32 +59,60 @@ function tokenForm() {
 async function draw() {
   const mine = ++drawing
   const context = place()
+  const now = context.path.join('/')
   pending += 1
+  leaveRecords(context)
   try {
     const content = await VIEWS[context.path[0]](context)
     if (mine !== drawing) return
     keepFocus(() => page.replaceChildren(...content.filter(Boolean)))
-    const now = context.path.join('/')
     if (drawn !== now) {
-      document.title = `${context.path.slice(1).join(' ') || TABS[context.path[0]]} – Ottla`
       if (drawn) window.scrollTo(0, 0)
       drawn = now
     }
+    document.title = `${context.path.slice(1).join(' ') || TABS[context.path[0]]} – Ottla`
+    drawnAt = new Date().toLocaleTimeString('sv')
     state.className = 'live'
-    state.textContent = new Date().toLocaleTimeString('sv')
+    state.textContent = drawnAt
+    stale('')
   } catch (error) {
-    if (mine !== drawing) return
-    if (error instanceof TokenNeeded) {
-      state.textContent = ''
-      if (!document.getElementById('token')) page.replaceChildren(tokenForm())
-      return
-    }
-    state.className = 'bad'
-    state.textContent = error instanceof TypeError ? 'the broker does not respond' : ''
-    if (!(error instanceof TypeError)) page.replaceChildren(panel('That did not work', el('p', { role: 'alert' }, error.message)))
+    if (mine === drawing) failed(error, now)
   } finally {
     pending -= 1
   }
+}
+
+// What was shown before stays, dimmed, with its time: in an outage it is the last that is known.
+function failed(error, now) {
+  if (error instanceof TokenNeeded) {
+    state.textContent = ''
+    stale('')
+    if (!document.getElementById('token')) page.replaceChildren(tokenForm())
+    return
+  }
+  const isPassing = error instanceof NoResponse || error instanceof Unavailable
+  if (!isPassing) console.warn(error)
+  state.className = 'bad'
+  state.textContent = error instanceof NoResponse ? 'no response' : 'failed'
+  if (isPassing && drawn === now) {
+    stale(`${error.message} The page shows the state of ${drawnAt}.`, error instanceof NoResponse)
+    return
+  }
+  if (isPassing) stale(error.message, error instanceof NoResponse)
+  else stale('')
+  page.replaceChildren(panel('This page cannot be shown', el('p', { role: 'alert' }, error.message),
+    el('p', { class: 'quiet' }, isPassing ? 'It is requested again every few seconds.' : 'Reload it, or choose another page above.')))
+  drawn = now
+}
+
+function stale(why, isSilent = false) {
+  if (!why) document.title = document.title.replace(/^! /, '')
+  const trouble = document.getElementById('trouble')
+  const text = why && `${why} Trying again every few seconds.${isSilent ? ' The consoles of other brokers show the same cluster.' : ''}`
+  document.body.classList.toggle('stale', Boolean(why))
+  // Changed only where it says something new: it is read aloud.
+  if (trouble.textContent !== text) trouble.textContent = text
+  if (why && !document.title.startsWith('! ')) document.title = `! ${document.title}`
 }
 
 // A page that is drawn again must not take the focus, nor the scrolling, from its user.
@@ -104,17 +133,31 @@ function keepFocus(change) {
 
 function tabs() {
   const [view] = place().path
-  document.getElementById('tabs').replaceChildren(...Object.entries(TABS).map(
+  const nav = document.getElementById('tabs')
+  const focused = nav.contains(document.activeElement) ? document.activeElement.textContent : ''
+  nav.replaceChildren(...Object.entries(TABS).map(
     ([name, text]) => el('a', { href: `#${name}`, 'aria-current': (TAB_OF[view] ?? view) === name ? 'page' : null }, text)))
+  if (focused) [...nav.children].find((each) => each.textContent === focused)?.focus()
 }
 
 // What a user is typing into, choosing from or reading inside is left alone until they are done.
 const isBusy = () => document.querySelector('dialog[open]') !== null || !getSelection().isCollapsed
   || (page.contains(document.activeElement) && document.activeElement.matches('select, input:not(#search), textarea'))
 
-const isLive = () => {
-  const { path: [view], query } = place()
-  return view !== 'records' || !(query.offset || query.time || query.key || query.value)
+// Records stay as they were requested, or follow by themselves.
+const isLive = () => place().path[0] !== 'records'
+
+// Whether the broker still responds, on a page that is left alone.
+async function ping() {
+  pending += 1
+  try {
+    await ask('ping')
+    if (document.body.classList.contains('stale')) { stale(''); state.className = 'live'; state.textContent = drawnAt }
+  } catch (error) {
+    if (error instanceof NoResponse) failed(error, drawn)
+  } finally {
+    pending -= 1
+  }
 }
 
 document.addEventListener('keydown', (event) => {
@@ -141,7 +184,14 @@ whenDone(() => {
   else draw()
 })
 // A page that takes long is waited for: another request would be no faster.
-setInterval(() => { if (!pending && !document.hidden && isLive() && !isBusy()) draw() }, REFRESH_MS)
+setInterval(() => {
+  if (pending || document.hidden) return
+  if (isLive() && !isBusy()) draw()
+  else if (drawnAt) ping()
+}, REFRESH_MS)
+for (const kind of ['error', 'unhandledrejection']) {
+  addEventListener(kind, (event) => say(`A part of this page failed: ${(event.reason ?? event.error)?.message ?? event.message}. Reload it.`))
+}
 keepToken()
 tabs()
 draw()

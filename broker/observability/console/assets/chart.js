@@ -17,8 +17,8 @@ function svg(name, attributes, text) {
 }
 
 // At most five steps of a round number, from 0 to a little more than the greatest value.
-function steps(top, base) {
-  const rough = Math.max(top, base === 2 ? 4 : 1) / 4
+function steps(top, base, least = base === 2 ? 4 : 1) {
+  const rough = Math.max(top, least) / 4
   if (base === 2) {
     const step = 2 ** Math.ceil(Math.log2(rough))
     return Array.from({ length: Math.ceil(Math.max(top, 1) / step) + 1 }, (_, index) => index * step)
@@ -36,18 +36,18 @@ export const UNITS = {
   requests: { base: 10, text: (value) => `${short(value)}/s`, axis: 'requests/s' },
   // A few an hour are of interest, too.
   errors: { base: 10, text: (value) => `${value < 1 ? Number(value.toPrecision(2)) : short(value)}/s`, axis: 'errors/s' },
-  lag: { base: 10, text: (value) => short(value), axis: 'records' },
+  lag: { base: 10, least: 4, text: (value) => short(value), axis: 'records' },
 }
 
 // series: [{ name, points: [[time in ms, value], ...] }]; all share the axes.
 export function chart(series, unit, width) {
-  const { base, text, axis } = UNITS[unit]
+  const { base, least, text, axis } = UNITS[unit]
   const all = series.flatMap((each) => each.points)
   const latest = series.map((each) => `${each.name} ${text(each.points.at(-1)?.[1] ?? 0)}`)
   const legend = el('p', { class: 'legend' }, series.map((each, index) => el('span', {},
     el('i', { class: index ? 'second' : '' }), `${each.name} `, el('b', {}, text(each.points.at(-1)?.[1] ?? 0)))), el('span', { class: 'quiet' }, axis))
-  if (all.length < 2) return el('div', { class: 'chart' }, legend, el('p', { class: 'quiet empty' }, 'The chart begins with the second sample, in some seconds.'))
-  const ticks = steps(Math.max(...all.map((point) => point[1])), base)
+  if (Math.max(0, ...series.map((each) => each.points.length)) < 2) return el('div', { class: 'chart' }, legend, el('p', { class: 'quiet empty' }, 'The chart begins in some seconds, with the second sample.'))
+  const ticks = steps(Math.max(...all.map((point) => point[1])), base, least)
   const [first, last] = [Math.min(...all.map((point) => point[0])), Math.max(...all.map((point) => point[0]))]
   const inner = width - LEFT - RIGHT
   const x = (time) => LEFT + (last > first ? (time - first) / (last - first) : 1) * inner

@@ -3,7 +3,7 @@
 import { act, ask } from './api.js'
 import { chart } from './chart.js'
 import { settingForm } from './forms.js'
-import { badge, bytes, button, card, el, heading, link, notes, number, panel, search, span, table, tone, when } from './views.js'
+import { badge, bytes, button, card, el, heading, link, notes, number, panel, ranges, search, several, span, table, tone, when, zone } from './views.js'
 
 function disk(row) {
   if (row.offline_directories.length) return tone('bad', `${row.offline_directories.length} directories offline`)
@@ -14,30 +14,37 @@ function disk(row) {
     `${bytes(row.free_bytes)} free`)
 }
 
+// What `ottla doctor` finds as well, then what brokers report of themselves.
+const problems = (found) => [
+  ...found.checks.map((check) => ({ broker: 'cluster', problem: check.finding, ...check })),
+  ...found.brokers.flatMap((each) => each.faults.map((fault) => ({ broker: each.id, ...fault }))),
+  ...found.brokers.filter((each) => each.alive && !each.responds).map((each) => ({
+    broker: each.id, stops: false, problem: each.problem || 'did not respond', fix: 'check whether its process runs, and the network between the brokers; its log has more',
+  })),
+].sort((one, other) => Number(other.stops) - Number(one.stops))
+
+// Commands stand between backticks.
+const advice = (text) => el('span', {}, text.split('`').map((part, index) => (index % 2 ? el('code', {}, part) : part)))
+
 function verdict(found) {
-  const away = found.brokers.filter((each) => !each.alive)
-  const silent = found.brokers.filter((each) => each.alive && !each.responds)
-  const bad = []
-  if (found.controller_id < 0) bad.push('no controller')
-  if (found.offline) bad.push(`${number(found.offline)} partitions without a leader`)
-  if (away.length) bad.push(`broker ${away.map((each) => each.id).join(', ')} is away`)
-  const warnings = []
-  for (const each of found.brokers) for (const fault of each.faults) (fault.stops ? bad : warnings).push(`broker ${each.id}: ${fault.problem}`)
-  if (silent.length) warnings.push(`broker ${silent.map((each) => each.id).join(', ')} did not respond`)
-  if (found.under_replicated) warnings.push(`${number(found.under_replicated)} under-replicated partitions`)
-  const kind = bad.length ? 'bad' : warnings.length ? 'warn' : 'good'
-  const text = bad.length || warnings.length ? [...bad, ...warnings].join(', ') : 'All brokers respond, all partitions are in sync'
+  const rows = problems(found)
+  const stops = rows.filter((row) => row.stops).length
+  const kind = stops ? 'bad' : rows.length ? 'warn' : 'good'
+  const text = !rows.length ? 'All brokers respond, all partitions are in sync'
+    : `${several(rows.length, 'problem')}${stops ? `, ${number(stops)} of which ${stops === 1 ? 'stops' : 'stop'} clients` : '; clients are served'}`
   return el('p', { class: `verdict ${kind}` }, el('i', { 'aria-hidden': 'true' }), text)
 }
 
-// What brokers report of themselves, with what to do about it.
 function faults(found) {
-  const rows = found.brokers.flatMap((each) => each.faults.map((fault) => ({ broker: each.id, ...fault })))
+  const rows = problems(found)
   if (!rows.length) return null
-  return panel('What to repair', table([
-    ['broker', (row) => row.broker], ['problem', (row) => tone(row.stops ? 'bad' : 'warn', row.problem), 'long'], ['what to do', (row) => row.fix, 'long'],
-  ], rows, '', 'Faults'))
+  return panel('Problems', () => table([
+    ['broker', (row) => row.broker], ['problem', (row) => tone(row.stops ? 'bad' : 'warn', row.problem), 'long'], ['what to do', (row) => advice(row.fix), 'long'],
+  ], rows, '', 'Problems'))
 }
+
+// Leads to the topics that are meant.
+const troubled = (count) => (count ? link(['topics'], number(count), { only: 'problems' }) : '0')
 
 export async function cluster(context) {
   const found = await ask('overview')
@@ -47,24 +54,24 @@ export async function cluster(context) {
   const reporting = found.rates_of_brokers < alive ? `${number(found.rates_of_brokers)} of ${number(alive)} brokers` : 'cluster'
   return [
     heading([], `Cluster ${found.cluster_id}`, found.read_only ? badge('read-only') : null),
-    verdict(found), notes(found.problems),
+    verdict(found), faults(found),
     el('div', { class: 'cards' },
       card('Brokers', `${number(alive)}${alive < found.brokers.length ? ` of ${number(found.brokers.length)}` : ''}`, alive < found.brokers.length ? 'bad' : ''),
       card('Controller', found.controller_id < 0 ? 'none' : `broker ${found.controller_id}`, found.controller_id < 0 ? 'bad' : ''),
       card('Topics', number(found.topics)), card('Partitions', number(found.partitions)),
-      card('Offline', number(found.offline), found.offline ? 'bad' : ''),
-      card('Under-replicated', number(found.under_replicated), found.under_replicated ? 'warn' : ''),
+      card('Offline', troubled(found.offline), found.offline ? 'bad' : ''),
+      card('Under-replicated', troubled(found.under_replicated), found.under_replicated ? 'warn' : ''),
       card('Groups', number(found.groups))),
     el('div', { class: 'row' },
-      panel('Records appended, cluster', chart([{ name: 'in', points: found.records }], 'records', context.width(3))),
-      panel(`Traffic, ${reporting}`, chart([{ name: 'in', points: line('bytes_in') }, { name: 'out', points: line('bytes_out') }], 'bytes', context.width(3))),
-      panel(`Requests, ${reporting}`, chart([{ name: 'in', points: line('requests') }], 'requests', context.width(3)))),
-    faults(found),
-    panel('Brokers', table([
+      panel('Records appended, cluster', () => chart([{ name: 'in', points: found.records }], 'records', context.width(3))),
+      panel(`Traffic, ${reporting}`, () => chart([{ name: 'in', points: line('bytes_in') }, { name: 'out', points: line('bytes_out') }], 'bytes', context.width(3))),
+      panel(`Requests, ${reporting}`, () => chart([{ name: 'in', points: line('requests') }], 'requests', context.width(3)))),
+    notes(found.problems),
+    panel('Brokers', () => table([
       ['broker', (row) => [link(['settings'], row.id, { broker: row.id }), ' ', row.id === found.controller_id ? badge('controller') : null, row.id === found.broker_id ? badge('this page') : null]],
-      ['state', (row) => (row.responds ? tone('good', 'responds') : row.alive ? el('span', { class: 'warn', title: row.problem }, 'did not respond') : tone('bad', 'away'))],
-      ['listeners', (row) => row.listeners.join(' ') || '–', 'long'], ['rack', (row) => row.rack ?? '–'],
-      ...(found.brokers.some((row) => row.machine !== null) ? [['worker', (row) => (row.machine === null ? '–' : `${row.worker} of ${row.machine}`)]] : []),
+      ['state', (row) => (row.responds ? tone('good', 'responds') : row.alive ? el('span', { class: 'warn', title: row.problem }, 'did not respond') : tone('bad', 'not registered'))],
+      ['listeners', (row) => row.listeners.join(' ') || '–', 'long'], ['rack', (row) => row.rack ?? '–', 'text'],
+      ...(found.brokers.some((row) => row.machine !== null) ? [['worker', (row) => (row.machine === null ? '–' : `${row.worker} of ${row.machine}`), 'text']] : []),
       ['leads', (row) => number(row.leaders), 'number'], ['replicas', (row) => number(row.replicas), 'number'],
       ['not in sync', (row) => (row.not_in_sync ? tone('warn', number(row.not_in_sync)) : '0'), 'number'],
       ['disks', disk],
@@ -78,9 +85,9 @@ export async function events(context) {
   return [heading([], 'Events', search(context, 'find words')), notes(found.problems), panel(null,
     table([
       ['time', (row) => when(row.time_ms), 'when'],
-      ['source', (row) => (row.broker === null ? badge('cluster') : `broker ${row.broker}`), 'when'],
-      ['event', (row) => tone(row.level === 'INFO' ? '' : row.level === 'WARNING' ? 'warn' : 'bad', row.text), 'long'],
-    ], found.events, 'Nothing yet.', 'Events'))]
+      ['source', (row) => (row.brokers.length ? `broker ${ranges(row.brokers)}` : badge('cluster'))],
+      ['event', (row) => el('span', {}, tone(row.level === 'INFO' ? '' : row.level === 'WARNING' ? 'warn' : 'bad', row.text), row.count > Math.max(1, row.brokers.length) ? [' ', badge(`${number(row.count)} times`)] : null, row.alike ? [' ', badge(`and ${number(row.alike)} more like this`)] : null), 'long'],
+    ], found.events, context.query.search ? `No event has "${context.query.search}" in it.` : 'No events yet.', 'Events'), zone())]
 }
 
 export async function settings(context) {
@@ -96,6 +103,6 @@ export async function settings(context) {
   panel(null, table([
     ['setting', (row) => el('span', { title: row.documentation }, row.name), 'long'], ['value', (row) => row.value ?? 'null', 'long'],
     ['from', (row) => (row.source === 'default' ? el('span', { class: 'quiet' }, 'default') : badge(row.source))],
-    ['', (row) => (row.read_only ? el('span', { class: 'quiet' }, 'at a restart') : button(`change-${row.name}`, 'change', () => settingForm(row, `Broker ${found.broker_id}, at run time`, send(row)), 'small')), 'when'],
-  ], rows, 'No such setting.', 'Settings'))]
+    ['', (row) => (row.read_only ? el('span', { class: 'quiet' }, 'needs a restart') : button(`change-${row.name}`, 'change', () => settingForm(row, `Broker ${found.broker_id}, at run time`, send(row)), 'small')), 'when'],
+  ], rows, wanted ? `No setting has "${wanted}" in its name.` : 'No settings.', 'Settings'))]
 }

@@ -1,6 +1,6 @@
 // Dialogs in which something is changed. Escape closes them; the browser gives the focus back.
 
-import { act } from './api.js'
+import { NoResponse, act } from './api.js'
 import { el } from './views.js'
 
 let onDone = () => {}
@@ -15,7 +15,7 @@ export function say(text) {
 }
 
 function control(field, index) {
-  const shared = { name: field.name, id: `field-${field.name}`, 'aria-describedby': field.hint ? `hint-${field.name}` : null, required: field.required ? '' : null, autocomplete: 'off', autofocus: index === 0 ? '' : null }
+  const shared = { name: field.name, id: `field-${field.name}`, 'aria-describedby': field.hint ? `hint-${field.name}` : null, required: field.required ? '' : null, autocomplete: 'off', autocapitalize: 'off', autocorrect: 'off', autofocus: index === 0 ? '' : null }
   if (field.type === 'select') {
     return el('select', shared, field.options.map((each) => {
       const [value, text] = Array.isArray(each) ? each : [each, each]
@@ -50,7 +50,7 @@ export function dialog(title, fields, submit, send, { danger = false, intro = nu
         onDone(found)
       }
     } catch (failure) {
-      error.textContent = failure instanceof TypeError ? 'The broker does not respond.' : failure.message
+      error.textContent = failure instanceof NoResponse ? `${failure.message} The change may have been made: look before you repeat it.` : failure.message
     } finally {
       go.disabled = false
     }
@@ -62,17 +62,21 @@ export function dialog(title, fields, submit, send, { danger = false, intro = nu
   return box
 }
 
-// What is deleted is typed by hand.
+// What is deleted is typed by hand; of a long name the beginning.
+const TYPED = 20
+
 export function deletion(what, name, parameter, action, warning, more = {}) {
-  dialog(`Delete ${what}`, [{ name: 'confirm', label: `Type ${name} to confirm`, required: true }], `Delete ${what}`,
-    ({ confirm }) => act(action, { [parameter]: name, confirm, ...more }),
-    { danger: true, intro: el('p', {}, warning) })
+  const typed = name.slice(0, TYPED)
+  const label = typed === name ? `Type ${name} to confirm` : `Type the first ${TYPED} characters of its name to confirm: ${typed}`
+  dialog(`Delete ${what}`, [{ name: 'confirm', label, required: true }], `Delete ${what}`,
+    ({ confirm }) => act(action, { [parameter]: name, confirm: confirm === typed ? name : confirm, ...more }),
+    { danger: true, intro: el('div', {}, typed === name ? null : el('p', { class: 'name' }, name), el('p', {}, warning)) })
 }
 
 // The form of one setting; an empty field and "Use the default" removes it.
 export function settingForm(row, where, send) {
   dialog(`Change ${row.name}`, [
     { name: 'value', label: 'Value', value: row.value ?? '', hint: `${where}; it is ${row.value ?? 'null'} now, from: ${row.source}` },
-    { name: 'how', label: 'What to do', type: 'select', options: [['set', 'Set this value'], ['remove', 'Remove it, so that the default holds']], value: 'set' },
+    { name: 'how', label: 'What to do', type: 'select', options: [['set', 'Set this value'], ['remove', 'Remove it; the default applies then']], value: 'set' },
   ], 'Change', ({ value, how }) => send(how === 'set' ? value : null))
 }

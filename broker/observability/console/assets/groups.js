@@ -3,47 +3,75 @@
 import { act, ask } from './api.js'
 import { chart, spark } from './chart.js'
 import { deletion, dialog } from './forms.js'
-import { badge, button, card, el, heading, link, notes, number, pager, panel, ranges, search, seconds, several, span, table, tone, when } from './views.js'
+import { badge, button, card, el, heading, link, notes, number, pager, panel, ranges, search, seconds, several, short, span, table, tone, when } from './views.js'
 
 const STATES = { Stable: 'good', Empty: '', Dead: 'bad' }
 const state = (row) => tone(STATES[row.state] ?? 'warn', row.state)
 const behind = (row) => (row.lag.length ? number(row.lag.at(-1)[1]) : '–')
+
+// The age of the oldest record that is not committed. Before its first sample the console knows only that it is older.
+const behindBy = (row) => (row.lag_at_least ? `≥ ${seconds(row.lag_seconds)}` : seconds(row.lag_seconds))
+
+const NEAR_SECONDS = 10
+
+function pace({ lag, pace: found, ...row }) {
+  const records = lag.length ? lag.at(-1)[1] : null
+  // What was appended since the last commit is no lag that grows.
+  const isNear = row.lag_seconds !== null && row.lag_seconds < NEAR_SECONDS && !row.lag_at_least
+  const catches = !found || records === null ? '–' : !records ? 'caught up' : isNear ? 'keeps up' : found.catch_up_seconds === null ? 'not at this pace' : span(found.catch_up_seconds * 1000)
+  return el('div', { class: 'cards' },
+    card('Lag', number(records), '', 'records not committed'),
+    card('Behind by', behindBy(row), '', 'age of the oldest of them'),
+    card('Committed', found ? `${short(found.committed)}/s` : '–', '', 'records, last minute'),
+    card('Appended', found ? `${short(found.appended)}/s` : '–', '', 'records, last minute'),
+    card('No lag in', catches, records && found && !isNear && found.catch_up_seconds === null ? 'warn' : '', 'if this goes on'))
+}
 
 export async function groups(context) {
   const found = await ask('groups', { search: context.query.search ?? '', first: context.query.first ?? 0 })
   return [heading([], 'Groups', search(context, 'find a group')), notes(found.problems),
     panel(null, table([
       ['group', (row) => link(['group', row.group], row.group), 'long'],
-      ['state', state], ['protocol', (row) => row.type], ['coordinator', (row) => `broker ${row.coordinator}`],
+      ['state', state], ['protocol', (row) => row.type, 'text'], ['coordinator', (row) => `broker ${row.coordinator}`],
       ['members', (row) => number(row.members), 'number'], ['topics', (row) => row.topics.join(', ') || '–', 'long'],
-      ['lag', behind, 'number'], ['oldest', (row) => seconds(row.lag_seconds), 'number'],
+      ['lag', behind, 'number'], ['behind by', behindBy, 'number'],
       ['last minutes', (row) => spark(row.lag)],
-    ], found.groups, context.query.search ? `No group has "${context.query.search}" in its id.` : 'There are no groups yet.', 'Groups'), pager(context, found))]
+    ], found.groups, context.query.search ? `No group has "${context.query.search}" in its id.` : 'There are no groups yet.', 'Groups'), pager(context, found),
+    el('p', { class: 'quiet' }, 'Behind by: the age of the oldest record that a group has not committed, estimated from end offsets every 5 seconds; ≥: older than this console has samples.'))]
 }
 
 function resetForm(found) {
   const topics = [...new Set(found.offsets.map((row) => row.topic))]
-  dialog(`Reset offsets of ${found.group}`, [
-    { name: 'topic', label: 'Topic', type: 'select', options: [['', 'all that it has committed'], ...topics] },
+  const box = dialog(`Reset offsets of ${found.group}`, [
+    { name: 'topic', label: 'Topic', type: 'select', options: [['', 'all topics with committed offsets'], ...topics] },
     { name: 'to', label: 'To', type: 'select', options: [['earliest', 'the oldest record'], ['latest', 'the end'], ['offset', 'an offset'], ['shift', 'shift by a number'], ['time', 'a time']] },
     { name: 'amount', label: 'Offset, or number to shift by', type: 'number', hint: '-100: a hundred records back' },
     { name: 'time', label: 'Time', type: 'datetime-local' },
-  ], 'Show the dry run', async ({ topic, to, amount, time }, box) => {
+  ], 'Show the dry run', async ({ topic, to, amount, time }, own) => {
+    if (to === 'time' && !time) throw new Error('Choose a time.')
     const plan = await act('group/plan', { group: found.group, topic, to, amount: to === 'time' ? new Date(time).getTime() : Number(amount || 0) })
-    box.close()
+    own.close()
     planDialog(plan)
     return null
-  }, { intro: el('p', { class: 'quiet' }, 'Nothing is changed before you have seen the dry run.') })
+  }, { intro: el('p', { class: 'quiet' }, 'Nothing is changed yet: the next step shows a dry run.') })
+  // Only the field that the choice needs.
+  const choice = box.querySelector('#field-to')
+  const show = () => {
+    box.querySelector('#field-amount').closest('.field').hidden = !['offset', 'shift'].includes(choice.value)
+    box.querySelector('#field-time').closest('.field').hidden = choice.value !== 'time'
+  }
+  choice.addEventListener('change', show)
+  show()
 }
 
 function planDialog(plan) {
   const busy = !['Empty', 'Dead'].includes(plan.state)
   const difference = (row) => (row.before === null ? '–' : (row.after - row.before > 0 ? '+' : '') + number(row.after - row.before))
-  const box = dialog(`Dry run: ${plan.group}`, [], `Commit ${number(plan.rows.length)} offsets`,
+  const box = dialog(`Dry run: ${plan.group}`, [], `Commit ${several(plan.rows.length, 'offset')}`,
     () => act('group/reset', { group: plan.group, rows: plan.rows }), {
       danger: true,
       intro: el('div', {}, notes(plan.problems),
-        busy ? el('p', { class: 'warn' }, `The group is ${plan.state}: stop its members first, then make a new dry run.`) : null,
+        busy ? el('p', { class: 'warn' }, `The group is ${plan.state}: stop its members, then repeat the dry run.`) : null,
         table([
           ['topic', (row) => row.topic, 'long'], ['partition', (row) => row.partition, 'number'],
           ['now', (row) => number(row.before), 'number'], ['then', (row) => number(row.after), 'number'],
@@ -66,7 +94,7 @@ function shared({ share }) {
       card('oldest lock', held(share.oldest_lock_ms)),
       card('delivered', number(share.delivered), '', 'since the brokers started'),
       card('redelivered', number(share.redelivered), share.redelivered ? 'warn' : ''),
-      card('locks that ended', number(share.expired_locks), share.expired_locks ? 'warn' : ''),
+      card('expired locks', number(share.expired_locks), share.expired_locks ? 'warn' : ''),
       card('acknowledged', ended.join(', ') || '–')),
     panel('Share partitions', table([
       ['topic', (row) => link(['topic', row.topic], row.topic), 'long'], ['partition', (row) => row.partition, 'number'],
@@ -74,7 +102,7 @@ function shared({ share }) {
       ['in flight', (row) => number(row.in_flight), 'number'], ['locked', (row) => number(row.locked), 'number'],
       ['by members', (row) => number(row.members), 'number'], ['oldest lock', (row) => held(row.oldest_lock_ms), 'number'],
       ['most deliveries', (row) => number(row.most_deliveries), 'number'],
-    ], share.rows, 'No leader has read the state of a partition: no member fetches.', 'Share partitions')),
+    ], share.rows, 'No leader has the state of a partition: no member fetches.', 'Share partitions')),
   ]
 }
 
@@ -90,21 +118,22 @@ export async function group(context) {
     el('p', { class: 'quiet' }, state(found), ` · ${several(found.members, 'member')} · ${found.type} protocol${found.protocol ? `, ${found.protocol}` : ''} · coordinated by broker ${found.coordinator}`),
     notes(found.problems),
     ...shared(found),
-    panel('Lag', chart([{ name: 'behind', points: found.lag }], 'lag', context.width(1))),
-    panel('Members', table([
-      ['client', (row) => [row.client, row.instance ? badge(`static ${row.instance}`) : null]], ['address', (row) => row.host],
+    pace(found),
+    panel('Lag', () => chart([{ name: 'behind', points: found.lag }], 'lag', context.width(1))),
+    panel('Members', () => table([
+      ['client', (row) => [row.client, ' ', row.instance ? badge(`static ${row.instance}`) : null], 'long'], ['address', (row) => row.host, 'text address'],
       ['assigned', (row) => number(row.assigned), 'number'], ['partitions', assignment, 'long'],
       ['member id', (row) => el('span', { class: 'quiet' }, row.member), 'long'],
     ], found.member_rows, 'No members.', 'Members')),
-    panel('Offsets', table([
+    panel('Offsets', () => table([
       ['topic', (row) => link(['topic', row.topic], row.topic), 'long'], ['partition', (row) => row.partition, 'number'],
       [found.share ? 'start offset' : 'committed', (row) => number(row.offset), 'number'], ['end', (row) => number(row.end_offset), 'number'],
-      ['lag', (row) => number(row.lag), 'number'], ['oldest', (row) => seconds(row.lag_seconds), 'number'],
-      ['read by', (row) => row.owner ?? '–'],
-    ], found.offsets, 'Nothing committed.', 'Offsets')),
-    panel('What happened', table([
+      ['lag', (row) => number(row.lag), 'number'], ['behind by', behindBy, 'number'],
+      ['assigned to', (row) => row.owner ?? '–', 'long'],
+    ], found.offsets, 'No offsets committed.', 'Offsets')),
+    panel('Events', () => table([
       ['time', (row) => when(row.time_ms), 'when'], ['event', (row) => row.kind], ['generation', (row) => row.generation, 'number'],
-      ['member', (row) => row.member, 'long'], ['why', (row) => row.reason, 'long'],
-    ], found.events, found.no_events || 'Nothing noted.', 'What happened')),
+      ['member', (row) => row.member, 'long'], ['reason', (row) => row.reason, 'long'],
+    ], found.events, found.no_events || 'No events yet.', 'Events')),
   ]
 }

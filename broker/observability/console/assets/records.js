@@ -1,8 +1,8 @@
 // Browsing records, and producing one.
 
-import { act, ask } from './api.js'
-import { dialog } from './forms.js'
-import { bytes, decoded, el, hash, heading, notes, number, panel, table, when, button } from './views.js'
+import { act, ask, load } from './api.js'
+import { dialog, say } from './forms.js'
+import { badge, bytes, button, decoded, el, hash, heading, link, notes, number, panel, several, table, when, zone } from './views.js'
 
 export function produceForm(topic, partitions, partition = 0) {
   const nullable = (text, kind) => (kind === 'null' ? null : text)
@@ -24,20 +24,24 @@ export function produceForm(topic, partitions, partition = 0) {
   }))
 }
 
+const VIEWS = [['', 'automatic'], ['text', 'text'], ['json', 'JSON'], ['avro', 'Avro'], ['bytes', 'bytes (hexadecimal)']]
+
 const asLocal = (ms) => {
   if (!ms) return ''
   const moment = new Date(Number(ms))
   return new Date(moment.getTime() - moment.getTimezoneOffset() * 60000).toISOString().slice(0, 19)
 }
 
-function chooser(context, topic) {
+function chooser(context) {
   const { query } = context
   const from = query.time ? 'time' : query.offset === '0' ? 'oldest' : query.offset ? 'offset' : 'newest'
-  const input = (name, label, attributes = {}) => el('label', { class: 'field' }, el('span', {}, label), el('input', { name, id: `browse-${name}`, autocomplete: 'off', spellcheck: 'false', value: query[name] ?? '', ...attributes }))
+  const input = (name, label, attributes = {}) => el('label', { class: 'field' }, el('span', {}, label), el('input', { name, id: `browse-${name}`, autocomplete: 'off', autocapitalize: 'off', autocorrect: 'off', spellcheck: 'false', value: query[name] ?? '', ...attributes }))
+  const select = (name, label, options, chosen, attributes = {}) => el('label', { class: 'field' }, el('span', {}, label), el('select', { name, id: `browse-${name}`, ...attributes },
+    options.map(([value, text]) => el('option', { value, selected: value === chosen ? '' : null }, text))))
   const form = el('form', { class: 'chooser', onsubmit: (event) => {
     event.preventDefault()
     const given = Object.fromEntries(new FormData(form))
-    const next = { partition: given.partition, key: given.key, value: given.value, offset: '', time: '' }
+    const next = { partition: given.partition, key: given.key, value: given.value, view: given.view, offset: '', time: '', follow: '' }
     if (given.from === 'oldest') next.offset = '0'
     if (given.from === 'offset') next.offset = given.offset || '0'
     if (given.from === 'time') next.time = String(new Date(given.time).getTime() || '')
@@ -45,41 +49,186 @@ function chooser(context, topic) {
     context.set(next, { push: true })
   } },
   input('partition', 'Partition', { inputmode: 'numeric', size: 6, placeholder: 'all', pattern: '[0-9]*' }),
-  el('label', { class: 'field' }, el('span', {}, 'From'), el('select', { name: 'from', id: 'browse-from' },
-    [['newest', 'the newest'], ['oldest', 'the oldest'], ['offset', 'an offset'], ['time', 'a time']].map(([value, text]) => el('option', { value, selected: value === from ? '' : null }, text)))),
+  select('from', 'From', [['newest', 'the newest'], ['oldest', 'the oldest'], ['offset', 'an offset'], ['time', 'a time']], from),
   input('offset', 'Offset', { inputmode: 'numeric', size: 10, pattern: '[0-9]*', value: from === 'offset' ? query.offset : '', oninput: () => { form.elements.from.value = 'offset' } }),
   input('time', 'Time', { type: 'datetime-local', step: 1, value: asLocal(query.time), oninput: () => { form.elements.from.value = 'time' } }),
   input('key', 'Key contains', { size: 12 }), input('value', 'Value contains', { size: 16 }),
+  select('view', 'Show as', VIEWS, query.view ?? ''),
   el('button', { class: 'main', id: 'browse' }, 'Show'))
   return form
+}
+
+// What the broker is asked for: the same for the page and for a file.
+const asked = (topic, query) => ({
+  topic, partition: query.partition || '-1', offset: query.offset || '-1', time: query.time || '-1',
+  key: query.key ?? '', value: query.value ?? '', view: query.view || 'auto',
+})
+
+const recordTable = (topic, rows, empty) => table([
+  ['partition', (row) => row.partition, 'number'],
+  ['offset', (row) => el('a', { href: hash(['records', topic], { partition: String(row.partition), offset: String(row.offset) }), title: 'link to this record' }, number(row.offset)), 'number'],
+  ['time', (row) => when(row.time_ms), 'when'],
+  ['key', (row) => decoded(row.key), 'long'], ['value', (row) => decoded(row.value), 'long wide'],
+  ['headers', (row) => (row.headers.length ? row.headers.map(([header, value]) => el('div', {}, el('span', { class: 'kind header' }, header), value === null ? 'null' : value.text)) : '–'), 'long'],
+], rows, empty, 'Records')
+
+async function copyLink() {
+  try {
+    await navigator.clipboard.writeText(location.href)
+    say('The link to this page with its filters is copied. It has no token.')
+  } catch {
+    // Without TLS a browser lets only localhost write to the clipboard.
+    const box = dialog('Link to this page', [{ name: 'link', label: 'With its filters, without a token', value: location.href }], 'Done', async (given, own) => { own.close(); return null })
+    box.querySelector('#field-link').select()
+  }
+}
+
+async function save(topic, query) {
+  const place = document.getElementById('download')
+  place.disabled = true
+  try {
+    const found = JSON.parse(await load('download', asked(topic, query)))
+    const address = URL.createObjectURL(new Blob([found.text], { type: 'application/x-ndjson' }))
+    el('a', { href: address, download: `${topic.slice(0, 100)}.jsonl` }).click()
+    setTimeout(() => URL.revokeObjectURL(address), 60000)
+    const rest = `${found.is_cut ? ' There are more: a file has at most 5,000 records or 8 MiB.' : ''}${found.problems.length ? ` ${found.problems.join(' ')}` : ''}`
+    say(`${several(found.records, 'record')} saved as JSON lines.${rest}`)
+  } catch (error) {
+    say(`The records cannot be saved: ${error.message}`)
+  } finally {
+    place.disabled = false
+  }
+}
+
+// Records as they arrive, for one page at a time.
+const KEPT = 500
+const IDLE_MS = 15 * 60000
+const RETRY_MS = 3000
+const PAUSE_MS = 1000
+// Farther behind the end the page goes on with the newest.
+const BEHIND = 2000
+let follower = null
+
+class Follower {
+  constructor(topic, query, found) {
+    this.key = JSON.stringify([topic, asked(topic, query)])
+    this.topic = topic
+    this.query = query
+    this.rows = [...found.records].reverse()
+    this.arrived = 0
+    this.skipped = 0
+    this.at = this.positions(found)
+    this.name = Array.from(crypto.getRandomValues(new Uint8Array(12)), (each) => each.toString(16).padStart(2, '0')).join('')
+    this.status = el('p', { class: 'quiet', role: 'status' })
+    this.place = el('div', {})
+    this.touched = Date.now()
+    this.isStopped = false
+    this.draw('Waiting for records.')
+    this.run()
+  }
+
+  positions(found) { return found.partitions.map((each) => `${each.partition}:${each.next}`).join(',') }
+
+  stop() { this.isStopped = true }
+
+  draw(text) {
+    this.status.replaceChildren(badge('live', 'good'), ` ${text} ${several(this.arrived, 'record')} since this page follows${this.rows.length >= KEPT ? `; the newest ${KEPT} are kept` : ''}${this.skipped ? `; ${number(this.skipped)} offsets were skipped, as they came too fast` : ''}.`)
+    // Text that is being read or selected does not move.
+    if (!this.place.contains(getSelection().anchorNode) || getSelection().isCollapsed) this.place.replaceChildren(recordTable(this.topic, this.rows, 'No records yet.'))
+  }
+
+  async run() {
+    while (!this.isStopped) {
+      if (Date.now() - this.touched > IDLE_MS) {
+        this.isStopped = true
+        this.status.textContent = 'Following has stopped: nobody has used this page for 15 minutes. Choose "Show" or "Follow" to go on.'
+        return
+      }
+      if (document.hidden) { await pause(PAUSE_MS); continue }
+      try {
+        const found = await ask('follow', { ...asked(this.topic, this.query), offset: '-1', time: '-1', follower: this.name, at: this.at })
+        if (this.isStopped) return
+        this.at = this.positions(found)
+        this.arrived += found.records.length
+        this.rows = [...[...found.records].reverse(), ...this.rows].slice(0, KEPT)
+        const behind = found.partitions.reduce((sum, each) => sum + Math.max(0, each.end_offset - each.next), 0)
+        if (behind > BEHIND) {
+          const newest = await ask('messages', { ...asked(this.topic, this.query), offset: '-1', time: '-1' })
+          if (this.isStopped) return
+          this.skipped += behind
+          this.at = this.positions(newest)
+          this.rows = [...newest.records].reverse()
+        }
+        if (found.records.length || found.problems.length || !this.arrived) this.draw(found.problems.length ? found.problems.join(' ') : behind ? `${number(behind)} offsets behind the end.` : 'Up to the end.')
+        if (found.problems.length) await pause(PAUSE_MS)
+      } catch (error) {
+        if (this.isStopped) return
+        this.status.textContent = `${error.message} Trying again every few seconds.`
+        await pause(RETRY_MS)
+      }
+    }
+  }
+}
+
+const pause = (ms) => new Promise((done) => { setTimeout(done, ms) })
+
+for (const kind of ['pointerdown', 'keydown', 'scroll']) addEventListener(kind, () => { if (follower) follower.touched = Date.now() }, { passive: true })
+
+// Called before each page is drawn: another one does not follow.
+export function leaveRecords({ path, query }) {
+  if (path[0] === 'records' && query.follow && follower?.key === JSON.stringify([path[1], asked(path[1], query)])) return
+  follower?.stop()
+  follower = null
 }
 
 export async function records(context) {
   const [, topic] = context.path
   const { query } = context
-  const found = await ask('messages', {
-    topic, partition: query.partition || '-1', offset: query.offset || '-1', time: query.time || '-1',
-    key: query.key ?? '', value: query.value ?? '',
-  })
+  const isFollowing = Boolean(query.follow)
+  if (!isFollowing || !follower || follower.isStopped) {
+    const found = await ask('messages', asked(topic, query))
+    if (!isFollowing) return recordsPage(context, found)
+    follower?.stop()
+    follower = new Follower(topic, query, found)
+    follower.partitions = found.partitions
+  }
+  return [...recordsHead(context, follower.partitions, true),
+    panel(null, chooser(context), follower.status), panel(null, follower.place)]
+}
+
+function recordsHead(context, partitions, isFollowing) {
+  const [, topic] = context.path
+  const last = Math.max(0, ...partitions.map((each) => each.partition))
+  const follow = isFollowing
+    ? button('follow', 'Stop following', () => context.set({ follow: '' }, { push: true }))
+    : button('follow', 'Follow', () => context.set({ follow: '1', offset: '', time: '' }, { push: true }))
+  follow.setAttribute('title', 'records as they arrive')
+  return [heading([[['topics'], 'Topics'], [['topic', topic], topic]], 'records', follow,
+    button('download', 'Download', () => save(topic, context.query)), button('link', 'Copy link', copyLink),
+    button('produce', 'Produce', () => produceForm(topic, last + 1, partitions.length === 1 ? last : 0)))]
+}
+
+function recordsPage(context, found) {
+  const [, topic] = context.path
+  const { query } = context
   const fromEnd = !query.offset && !query.time
   const single = found.partitions.length === 1 ? found.partitions[0] : null
-  const range = single ? `offsets ${number(single.start_offset)} to ${number(single.end_offset)}` : `${found.partitions.length} partitions`
+  const range = single ? `offsets ${number(single.start_offset)} to ${number(single.end_offset)}` : several(found.partitions.length, 'partition')
   const onward = single && !found.at_end && !fromEnd
     ? el('a', { href: hash(context.path, { ...query, offset: single.next, time: '' }) }, 'next records ›') : null
   const older = single && fromEnd && single.first > single.start_offset
     ? el('a', { href: hash(context.path, { ...query, offset: Math.max(single.start_offset, single.first - 50) }) }, '‹ older records') : null
   const rows = fromEnd ? [...found.records].reverse() : found.records
+  const isFiltered = query.key || query.value
+  const isUnsearched = isFiltered && (fromEnd ? found.partitions.some((each) => each.first > each.start_offset) : !found.at_end)
+  const empty = isFiltered ? 'No record that was searched matches the filter.' : found.partitions.every((each) => each.end_offset === each.start_offset) ? 'The topic has no records.' : 'No records from here on.'
   return [
-    heading([[['topics'], 'Topics'], [['topic', topic], topic]], 'records',
-      button('produce', 'Produce', () => produceForm(topic, Math.max(...found.partitions.map((each) => each.partition)) + 1, single?.partition ?? 0))),
-    panel(null, chooser(context, topic),
-      el('p', { class: 'quiet', role: 'status' }, `${number(found.records.length)} shown; scanned ${number(found.scanned)} records (${bytes(found.scanned_bytes)}) of ${range}${found.at_end ? ', up to the end' : ''}. `, older, ' ', onward)),
+    ...recordsHead(context, found.partitions, false),
+    panel(null, chooser(context),
+      el('p', { class: 'quiet', role: 'status' }, `${several(found.records.length, 'record')} shown, ${fromEnd ? 'newest first' : 'oldest first'}; scanned ${number(found.scanned)} (${bytes(found.scanned_bytes)}) of ${range}${found.at_end ? ', up to the end' : ''}. `,
+        isUnsearched ? 'The rest was not searched. ' : isFiltered && found.is_cut ? 'More records match. ' : null, older, ' ', onward,
+        !single && !fromEnd && !found.at_end ? ['More follow: choose ', link(['records', topic], 'one partition', { ...query, partition: '0' }), ' to go through all.'] : null)),
     notes(found.problems),
-    panel(null, table([
-      ['partition', (row) => row.partition, 'number'], ['offset', (row) => number(row.offset), 'number'],
-      ['time', (row) => when(row.time_ms), 'when'],
-      ['key', (row) => decoded(row.key), 'long'], ['value', (row) => decoded(row.value), 'long wide'],
-      ['headers', (row) => (row.headers.length ? row.headers.map(([header, value]) => el('div', {}, el('span', { class: 'kind' }, header), value === null ? 'null' : value.text)) : '–'), 'long'],
-    ], rows, 'No records here.', 'Records')),
+    panel(null, () => recordTable(topic, rows, empty), zone()),
   ]
 }

@@ -41,7 +41,7 @@ export async function security(context) {
         ['principal', (row) => row.principal, 'long'],
         ['permission', (row) => tone(row.permission === 'ALLOW' ? 'good' : 'bad', row.permission)],
         ['operation', (row) => row.operation], ['on', (row) => row.resource],
-        ['name', (row) => (row.pattern === 'PREFIXED' ? `${row.name}…` : row.name), 'long'], ['from', (row) => row.host],
+        ['name', (row) => (row.pattern === 'PREFIXED' ? `${row.name}…` : row.name), 'long'], ['from', (row) => row.host, 'text'],
         ['', (row) => (may ? button(`remove-${Object.values(row).join('-')}`, 'remove', () => removeAcl(row), 'small') : '')],
       ], found.acls, found.no_acls || 'No ACLs.', 'ACLs'), found.no_acls ? null : pager(context, found)),
     panel(null, el('div', { class: 'heading' }, el('h2', {}, 'SCRAM users'), may ? button('add-user', 'Add user', () => userForm(found.words), 'main') : null),

@@ -22,28 +22,31 @@ function parsed(text) {
 function createForm() {
   dialog('Create a topic', [
     { name: 'name', label: 'Name', required: true },
-    { name: 'partitions', label: 'Partitions', type: 'number', value: -1, min: -1, hint: '-1: num.partitions of the broker' },
-    { name: 'replicas', label: 'Replicas of each', type: 'number', value: -1, min: -1, hint: '-1: default.replication.factor of the broker' },
+    { name: 'partitions', label: 'Partitions', type: 'number', min: 1, hint: 'empty: num.partitions of the broker' },
+    { name: 'replicas', label: 'Replicas of each', type: 'number', min: 1, hint: 'empty: default.replication.factor of the broker' },
     { name: 'configs', label: 'Settings', type: 'area', rows: 3, hint: 'one on each line, such as cleanup.policy=compact' },
   ], 'Create', ({ name, partitions, replicas, configs }) => act('topic/create', {
-    name, partitions: Number(partitions), replication_factor: Number(replicas), configs: parsed(configs),
+    name, partitions: Number(partitions || -1), replication_factor: Number(replicas || -1), configs: parsed(configs),
   }))
 }
 
 export async function topics(context) {
-  const found = await ask('topics', { search: context.query.search ?? '', first: context.query.first ?? 0 })
-  return [heading([], 'Topics', search(context, 'find a topic'), button('create', 'Create topic', createForm, 'main')),
+  const found = await ask('topics', { search: context.query.search ?? '', first: context.query.first ?? 0, only: context.query.only ?? '' })
+  const isOnly = context.query.only === 'problems'
+  return [heading([], 'Topics', search(context, 'find a topic'),
+    el('button', { id: 'only', type: 'button', 'aria-pressed': String(isOnly), onclick: () => context.set({ only: isOnly ? '' : 'problems', first: '' }) }, isOnly ? 'All topics' : 'Only problems'),
+    button('create', 'Create topic', createForm, 'main')),
     notes(found.problems),
     panel(null, table([
       ['topic', (row) => [link(['topic', row.name], row.name), ' ', row.internal ? badge('internal') : null], 'long'],
       ['partitions', (row) => number(row.partitions), 'number'], ['replicas', (row) => number(row.replicas), 'number'],
       ['records', (row) => number(row.records), 'number'], ['size', (row) => bytes(row.size_bytes), 'number'],
       ['state', health],
-    ], found.topics, context.query.search ? `No topic has "${context.query.search}" in its name.` : 'There are no topics yet.', 'Topics'), pager(context, found))]
+    ], found.topics, isOnly ? 'No such topic has a problem.' : context.query.search ? `No topic has "${context.query.search}" in its name.` : 'There are no topics yet.', 'Topics'), pager(context, found))]
 }
 
 function partitionsForm(found) {
-  dialog('Add partitions', [{ name: 'count', label: 'Partitions afterwards', type: 'number', value: found.partitions + 1, min: found.partitions + 1, hint: 'Records with the same key may go to another partition than before. Partitions are never taken away.' }],
+  dialog('Add partitions', [{ name: 'count', label: 'Partitions afterwards', type: 'number', value: found.partitions + 1, min: found.partitions + 1, hint: 'Records with the same key may go to another partition than before. The number of partitions cannot be reduced.' }],
     'Add', ({ count }) => act('topic/partitions', { name: found.name, count: Number(count) }))
 }
 
@@ -52,12 +55,12 @@ function settingsPanel(found, context) {
   const all = context.query.all === '1'
   const rows = all ? found.settings : own
   const send = (row) => (value) => act('topic/setting', { name: found.name, setting: row.name, value })
-  const toggle = el('button', { id: 'all', type: 'button', class: 'small', 'aria-pressed': String(all), onclick: () => context.set({ all: all ? '' : '1' }) }, all ? 'only its own' : `all ${found.settings.length}`)
-  return panel(null, el('div', { class: 'heading' }, el('h2', {}, all ? 'Settings' : 'Settings of its own'), found.settings.length ? toggle : null), table([
+  const toggle = el('button', { id: 'all', type: 'button', class: 'small', 'aria-pressed': String(all), onclick: () => context.set({ all: all ? '' : '1' }) }, all ? 'only those set' : `all ${found.settings.length}`)
+  return panel(null, el('div', { class: 'heading' }, el('h2', {}, all ? 'Settings' : 'Topic settings'), found.settings.length ? toggle : null), table([
     ['setting', (row) => el('span', { title: row.documentation }, row.name), 'long'], ['value', (row) => row.value ?? 'null', 'long'],
     ['from', (row) => (row.source === 'topic' ? badge('topic') : el('span', { class: 'quiet' }, row.source))],
     ['', (row) => (found.may.alter_configs ? button(`change-${row.name}`, 'change', () => settingForm(row, `Topic ${found.name}`, send(row)), 'small') : '')],
-  ], rows, 'None: the defaults of the brokers hold.', 'Settings'))
+  ], rows, 'None set; broker defaults apply.', 'Settings'))
 }
 
 export async function topic(context) {
@@ -69,11 +72,11 @@ export async function topic(context) {
       found.may.read ? el('a', { class: 'button', href: hash(['records', name]) }, 'Browse records') : null,
       found.may.write ? button('produce', 'Produce', () => produceForm(name, found.partitions)) : null,
       found.may.alter ? button('partitions', 'Add partitions', () => partitionsForm(found)) : null,
-      found.may.delete ? button('delete', 'Delete', () => deletion('topic', name, 'name', 'topic/delete', 'All its records are deleted on all brokers. There is no way back.'), 'danger') : null),
-    el('p', { class: 'quiet' }, `${several(found.records, 'record')}, ${bytes(found.size_bytes)} on all replicas, ${several(found.partitions, 'partition')}, ${several(found.replicas, 'replica')} each; `, health(found)),
+      found.may.delete ? button('delete', 'Delete', () => deletion('topic', name, 'name', 'topic/delete', 'All its records are deleted on all brokers. This cannot be undone.'), 'danger') : null),
+    el('p', { class: 'quiet' }, `${several(found.records, 'record')}, ${bytes(found.size_bytes)} in all replicas, ${several(found.partitions, 'partition')}, ${several(found.replicas, 'replica')} each; `, health(found)),
     notes(found.problems),
-    found.rate.length > 1 ? panel('Records appended', chart([{ name: 'in', points: found.rate }], 'records', context.width(1))) : null,
-    panel('Partitions', table([
+    found.rate.length > 1 ? panel('Records appended', () => chart([{ name: 'in', points: found.rate }], 'records', context.width(1))) : null,
+    panel('Partitions', () => table([
       ['partition', (row) => row.partition],
       ['leader', (row) => (row.leader < 0 ? tone('bad', 'none') : row.leader)],
       ['replicas', (row) => row.replicas.join(', ')],

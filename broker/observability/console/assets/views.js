@@ -39,6 +39,8 @@ export function when(ms) {
   return day === new Date().toLocaleDateString('sv') ? time : `${day} ${time}`
 }
 
+export const zone = () => el('p', { class: 'quiet' }, `Times are those of this browser: ${Intl.DateTimeFormat().resolvedOptions().timeZone}.`)
+
 export function span(ms) {
   const whole = Math.floor(ms / 1000)
   if (whole < 90) return `${whole} s`
@@ -72,17 +74,27 @@ export const badge = (text, kind = '') => el('span', { class: `badge ${kind}` },
 
 export const card = (label, value, kind = '', note = '') => el('div', { class: `card ${kind}` }, el('span', {}, label), el('b', {}, value), note ? el('small', {}, note) : null)
 
-export const panel = (title, ...content) => el('section', { class: 'panel' }, title ? el('h2', {}, title) : null, ...content)
+// Content that is a function is made here: where it fails, this panel says so and the others stand.
+export function panel(title, ...content) {
+  const made = content.map((each) => {
+    if (typeof each !== 'function') return each
+    try { return each() } catch (error) {
+      console.warn(error)
+      return el('p', { class: 'error', role: 'alert' }, `This part of the page cannot be shown: ${error.message}.`)
+    }
+  })
+  return el('section', { class: 'panel' }, title ? el('h2', {}, title) : null, made)
+}
 
 export const button = (id, text, onclick, kind = '') => el('button', { id, type: 'button', class: kind, onclick }, text)
 
 // The title of a page with its buttons; before it links to the pages above.
 export const heading = (back, title, ...tools) => el('div', { class: 'heading' },
-  el('h2', {}, back.map(([path, text]) => [link(path, text), ' / ']), title), el('div', { class: 'tools' }, ...tools))
+  el('h2', { class: title.length + back.map(([, text]) => text).join('').length > 60 ? 'lengthy' : null }, back.map(([path, text]) => [link(path, text), ' / ']), title), el('div', { class: 'tools' }, ...tools))
 
 // What is missing on the page, and why.
 export const notes = (problems) => (problems?.length
-  ? el('div', { class: 'note', role: 'note' }, el('b', {}, 'Not all is shown. '), problems.map((text) => el('div', {}, text))) : null)
+  ? el('div', { class: 'note', role: 'note' }, el('b', {}, 'This page is incomplete. '), problems.map((text) => el('div', {}, text))) : null)
 
 // A cell is one element, as a phone shows it beside its label.
 const together = (cell) => (Array.isArray(cell) ? el('div', {}, cell) : cell)
@@ -100,7 +112,7 @@ export function table(columns, rows, empty, label = '') {
 
 export function search(context, hint) {
   return el('input', {
-    type: 'search', placeholder: `${hint}   ( / )`, value: context.query.search ?? '', 'aria-label': hint, id: 'search',
+    type: 'search', placeholder: `${hint}   ( / )`, value: context.query.search ?? '', 'aria-label': hint, id: 'search', autocapitalize: 'off', autocorrect: 'off', spellcheck: 'false', enterkeyhint: 'search',
     // Another search begins on its first page.
     oninput: (event) => context.set({ search: event.target.value, first: '' }),
   })

@@ -9,7 +9,7 @@ from ottla.broker.cluster.metadata_cache import (
     TopicMetadata,
 )
 from ottla.broker.observability.console import events as cluster_events
-from ottla.broker.observability.console.events import ClusterEvents
+from ottla.broker.observability.console.events import ClusterEvents, merged
 
 
 def partition(
@@ -73,20 +73,67 @@ def test_leaders_and_in_sync_replicas() -> None:
         partition(leader=-1, isr=(2,)),
         partition(leader=2, isr=(2, 1), epoch=9),
         partition(leader=2, isr=(1, 2), epoch=10),
+        partition(leader=2, isr=(1,), epoch=10),
     ]
     assert lines(*(snapshot(topic("a", state)) for state in states)) == [
-        ("INFO", "Partition a-0 is led by broker 2, before by 1"),
-        ("WARNING", "ISR of a-0 shrank from 1,2 to 2"),
-        ("ERROR", "Partition a-0 has no leader, the last was 2"),
-        ("INFO", "Partition a-0 is led by broker 2, before by -1"),
-        ("INFO", "ISR of a-0 grew from 2 to 1,2"),
+        (
+            "WARNING",
+            "Partition a-0 is led by broker 2, before by broker 1; ISR shrank from 1,2 to 2",
+        ),
+        ("ERROR", "Partition a-0 has no leader, the last was broker 2"),
+        (
+            "INFO",
+            "Partition a-0 is led by broker 2, before by none; ISR grew from 2 to 1,2",
+        ),
+        ("WARNING", "ISR of a-0 shrank from 1,2 to 1"),
+    ]
+
+
+def test_what_happened_to_many_partitions_is_one_event() -> None:
+    old = snapshot(topic("a", *(partition(index) for index in range(5))))
+    new = snapshot(topic("a", *(partition(index, leader=2, isr=(2,)) for index in range(5))))
+    assert lines(old, new) == [
+        (
+            "WARNING",
+            "5 partitions are led by broker 2, before by broker 1; ISR shrank from 1,2 to 2 "
+            "(a-0, a-1, a-2 and 2 more)",
+        )
+    ]
+
+
+def test_a_line_of_several_brokers_is_one_event() -> None:
+    def row(broker: int | None, time_ms: int, text: str = "joined") -> dict[str, object]:
+        return {"broker": broker, "time_ms": time_ms, "text": text, "level": "INFO", "from": "x"}
+
+    apart = cluster_events.SAME_EVENT_MS + 1
+    found = merged(
+        [row(1, 0), row(2, apart), row(1, apart + 5), row(2, apart + 6), row(None, apart + 9)]
+    )
+    assert [(each["time_ms"], each["brokers"], each["count"]) for each in found] == [
+        (apart + 9, [], 1),
+        (apart + 6, [1, 2], 3),
+        (0, [1], 1),
+    ]
+
+
+def test_lines_that_name_different_partitions_are_alike() -> None:
+    rows: list[dict[str, object]] = [
+        {"broker": 1, "time_ms": number, "text": f"log a-{number} rolled", "level": "INFO",
+         "from": "log", "kind": "log %s rolled"}
+        for number in range(9)
+    ]  # fmt: skip
+    found = merged(rows)
+    assert [(each["text"], each["alike"]) for each in found] == [
+        ("log a-8 rolled", 0),
+        ("log a-7 rolled", 0),
+        ("log a-6 rolled", 6),
     ]
 
 
 def test_the_lines_of_one_change_and_all_lines_are_bounded() -> None:
     many = cluster_events.MAX_LINES + 7
-    old = snapshot(topic("a", *(partition(index) for index in range(many))))
-    new = snapshot(topic("a", *(partition(index, leader=2) for index in range(many))))
+    old = snapshot(*(topic(f"a{each}", partition()) for each in range(many)))
+    new = snapshot(*(topic(f"a{each}", partition(), partition(1)) for each in range(many)))
     found = lines(old, new)
     assert len(found) == cluster_events.MAX_LINES + 1
     assert found[-1] == ("INFO", "7 more changes at the same time")

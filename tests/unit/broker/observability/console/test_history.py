@@ -10,10 +10,12 @@ import pytest
 from ottla.broker.observability.console import history as module
 from ottla.broker.observability.console.access import Viewer
 from ottla.broker.observability.console.cluster_client import ConsoleParts, Responses
+from ottla.broker.observability.console.groups_of_cluster import GroupRow
 from ottla.broker.observability.console.history import ClusterTraffic, History, RemoteRates
 from ottla.broker.requests.request_context import ANONYMOUS
 from ottla.broker.security.authorization.access_control import allow_all
 from ottla.protocol.messages.describe_log_dirs import DescribeLogDirsResponse
+from ottla.protocol.topics import TopicPartition
 
 
 class Client:
@@ -100,6 +102,48 @@ async def test_counts_of_a_tiered_topic_are_requested_once_a_page_has_shown_it(
     del client.metadata.snapshot.topics["t"]
     await history.sample()
     assert asked.count(module.BROKER_REMOTE) == 1
+
+
+async def test_the_lag_of_a_group_in_seconds_and_its_pace(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1_000_000
+    committed, end = 50, 100
+    partition = TopicPartition("t", 0)
+
+    async def groups(*_: object) -> tuple[dict[str, Any], list[str]]:
+        return {"g": GroupRow("g", 1, "Stable", "classic")}, []
+
+    async def positions(*_: object) -> tuple[dict[str, Any], list[str]]:
+        return {"g": {partition: committed}}, []
+
+    async def ends(*_: object) -> tuple[dict[TopicPartition, int], list[str]]:
+        return {partition: end}, []
+
+    monkeypatch.setattr(module, "list_groups", groups)
+    monkeypatch.setattr(module, "committed_offsets", positions)
+    monkeypatch.setattr(module, "list_offsets", ends)
+    parts = SimpleNamespace(client=client, now_ms=lambda: now, state=dict)
+    history = History(cast("ConsoleParts", parts), Viewer(allow_all, ANONYMOUS, "127.0.0.1"))
+    await history.sample()
+    # The record at 50 is older than the first sample; nobody knows by how much.
+    assert history.is_at_least("g")
+    assert history.pace("g") is None
+    now, committed, end = now + 10_000, 200, 300
+    await history.sample()
+    # Halfway between 100 and 300, so appended halfway between the samples.
+    assert (history.lag_seconds("g"), history.is_at_least("g")) == (5.0, False)
+    assert history.pace("g") == (15.0, 20.0, None)  # it falls behind
+    now, committed = now + 10_000, 290
+    await history.sample()
+    assert history.pace("g") == (12.0, 10.0, 5.0)
+    now, committed = now + 10_000, 300
+    await history.sample()
+    assert history.pace("g") == (pytest.approx(25 / 3), pytest.approx(20 / 3), 0.0)
+    # A reset to an earlier offset is not a pace.
+    now, committed = now + 10_000, 0
+    await history.sample()
+    assert history.pace("g") is None
 
 
 def report(**topics: tuple[int, int, int]) -> dict[str, Any]:

@@ -81,6 +81,16 @@ async def test_a_page_requests_its_own_topics_only(views: TopicViews, client: Cl
     assert found["problems"] == ["Broker 1 did not respond."]
 
 
+async def test_only_topics_with_problems(views: TopicViews, client: Client) -> None:
+    assert (await views.listed("", 0, viewer(), only_problems=True))["total"] == 0
+    topics = client.metadata.snapshot.topics
+    for name, leader, isr in (("topic-00003", -1, [1, 2]), ("topic-00005", 1, [1])):
+        state = PartitionMetadata(0, leader, 0, isr, [1, 2], [], 1, 0)
+        topics[name] = TopicMetadata(name, bytes(16), {0: state})
+    found = await views.listed("", 0, viewer(), only_problems=True)
+    assert [row["name"] for row in found["topics"]] == ["topic-00003", "topic-00005"]
+
+
 async def test_other_tasks_run_while_topics_are_listed(views: TopicViews) -> None:
     """A check of an ACL takes some microseconds, so that ten thousand would hold the loop."""
     turns = 0

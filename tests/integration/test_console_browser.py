@@ -1,0 +1,261 @@
+"""The console in a real browser: long names, the keyboard, a broker that dies, records that arrive.
+
+Skipped where there is no Chromium; `make test-console` runs every page of a cluster with traffic.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from ottla.testing import Broker
+from tests.console.browser import Browser, executable
+from tests.console.check import go
+
+SECONDS = 60.0
+# Nowhere a place to break a line, and as long as names get.
+LONG = "W" * 200
+GROUP = "g" * 200
+PHONE, LAPTOP = (375, 740), (1280, 800)
+PAGES = {
+    "cluster": "Records appended",
+    "topics": "orders",
+    f"topic/{LONG}": "Partitions",
+    f"records/{LONG}": "scanned",
+    "groups": "Behind by",
+    f"group/{GROUP}": "Members",
+    "events": "cluster",
+    "security": "SCRAM users",
+    "settings": "Settings of broker",
+}
+# Elements that stick out of the window, and boxes that must be scrolled sideways.
+TOO_WIDE = """
+[...document.querySelectorAll('main *, header, #trouble, dialog *')].filter((each) => {
+  const box = each.getBoundingClientRect()
+  return !each.closest('svg') && (box.right > innerWidth + 1
+    || (each.matches('.scroll, .panel, dialog') && each.scrollWidth > each.clientWidth + 1))
+}).slice(0, 3).map((each) => `${each.tagName}.${each.className} ${each.textContent.slice(0, 40)}`)
+"""
+# Numbers and times that take more than one line.
+WRAPPED = """
+[...document.querySelectorAll('td.number, td.when')].filter((each) => {
+  const range = document.createRange()
+  range.selectNodeContents(each)
+  return !each.querySelector('svg, button') && range.getBoundingClientRect().height > 30
+}).slice(0, 3).map((each) => each.textContent)
+"""
+
+pytestmark = pytest.mark.skipif(
+    executable() is None, reason="no Chromium here (Debian: apt-get install chromium)"
+)
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    settings = {"ottla_console_enable": True, "ottla_metrics_address": "127.0.0.1:0"}
+    with Broker(authorizer_class_name="kafka.security.authorizer.AclAuthorizer",
+                super_users="User:ANONYMOUS", **settings) as running:  # fmt: skip
+        running.create_topic(LONG, partitions=2)
+        running.create_topic("orders", partitions=1)
+        producer = Producer({"bootstrap.servers": running.bootstrap})
+        for number in range(5):
+            producer.produce(LONG, "v" * 300, "k" * 200, headers={"h" * 200: b"x" * 300})
+            producer.produce(LONG, json.dumps({"n" * 200: "x" * 300}), bytes(50))
+            producer.produce("orders", f"order {number}")
+        assert producer.flush(SECONDS) == 0
+        yield running
+
+
+@pytest.fixture(scope="module")
+def consumer(broker: Broker) -> Iterator[None]:
+    """A member whose ids are as long as they get."""
+    settings = {"bootstrap.servers": broker.bootstrap, "auto.offset.reset": "earliest"}
+    ids = {"group.id": GROUP, "client.id": "c" * 200, "group.instance.id": "i" * 200}
+    made = Consumer(settings | ids)
+    made.subscribe([LONG])
+    assert made.consume(3, SECONDS)
+    made.commit(asynchronous=False)
+    yield
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with Browser(*LAPTOP) as made:
+        yield made
+
+
+@pytest.fixture
+def browser(broker: Broker, chromium: Browser) -> Iterator[Browser]:
+    """The first page, as a laptop shows it."""
+    chromium.resize(*LAPTOP)
+    chromium.color_scheme("light")
+    chromium.open("about:blank")
+    chromium.complaints.clear()
+    chromium.open(f"http://127.0.0.1:{broker.server.metrics_port}/console")
+    chromium.wait_for("Records appended")
+    yield chromium
+    assert chromium.complaints == []
+
+
+@pytest.mark.usefixtures("consumer")
+@pytest.mark.parametrize("size", [PHONE, LAPTOP])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_long_names_fold_on_every_page(
+    browser: Browser, size: tuple[int, int], scheme: str
+) -> None:
+    browser.resize(*size)
+    browser.color_scheme(scheme)
+    for page, text in PAGES.items():
+        go(browser, page, text)
+        wide = browser.evaluate("document.documentElement.scrollWidth")
+        assert (wide, browser.evaluate(TOO_WIDE)) == (size[0], []), page
+        assert browser.evaluate(WRAPPED) == [], page
+    for page, opened in ((f"topic/{LONG}", "delete"), (f"group/{GROUP}", "reset")):
+        go(browser, page, PAGES[page])
+        browser.evaluate(f"document.getElementById('{opened}').click()")
+        browser.wait_for(lambda: browser.evaluate("document.querySelector('dialog') !== null"))
+        assert browser.evaluate(TOO_WIDE) == [], opened
+        browser.press("Escape")
+
+
+def test_every_page_by_keyboard_alone(browser: Browser) -> None:
+    """From the address bar: to a topic, its records, a search in them, and to one record."""
+
+    def tab_to(what: str) -> None:
+        for _ in range(60):
+            browser.press("Tab")
+            if browser.focused() == what:
+                outline = "getComputedStyle(document.activeElement).outlineStyle"
+                assert browser.evaluate(outline) == "solid"
+                return
+        raise AssertionError(f"Tab does not reach {what}")
+
+    tab_to("Topics")
+    browser.press("Enter")
+    browser.wait_for("Create topic")
+    browser.press("/")
+    browser.write("orders")
+    browser.wait_for(lambda: LONG not in browser.text() and "orders" in browser.text())
+    tab_to("orders")
+    browser.press("Enter")
+    browser.wait_for("Partitions")
+    tab_to("Browse records")
+    browser.press("Enter")
+    browser.wait_for("scanned")
+    tab_to("browse-value")
+    browser.write("order 3")
+    browser.press("Enter")
+    browser.wait_for("1 record shown")
+    tab_to("3")
+    browser.press("Enter")
+    browser.wait_for("oldest first")
+    assert browser.evaluate("location.hash") == "#records/orders?partition=0&offset=3"
+
+
+def test_a_link_keeps_the_filters(broker: Broker, browser: Browser) -> None:
+    base = f"http://127.0.0.1:{broker.server.metrics_port}/console"
+    browser.open("about:blank")
+    browser.open(f"{base}#records/orders?partition=0&offset=1&value=order+2&view=bytes")
+    browser.wait_for("6f 72 64 65 72 20 32")
+    assert "1 record shown" in browser.text()
+    names = ("partition", "offset", "value", "view")
+    fields = [browser.evaluate(f"document.getElementById('browse-{name}').value") for name in names]
+    assert fields == ["0", "1", "order 2", "bytes"]
+    browser.evaluate("document.getElementById('link').click()")
+    shown = "document.getElementById('done').textContent + (document.querySelector('dialog') || {}).textContent"  # noqa: E501
+    browser.wait_for(lambda: "without a token" in browser.evaluate(shown)
+                     or "It has no token" in browser.evaluate(shown))  # fmt: skip
+
+
+def test_records_arrive_and_are_saved(broker: Broker, browser: Browser, tmp_path: Path) -> None:
+    browser.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    go(browser, "records/orders", "scanned")
+    browser.evaluate("document.getElementById('follow').click()")
+    browser.wait_for("since this page follows")
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce("orders", "just now <b>bold</b>")
+    producer.flush(SECONDS)
+    browser.wait_for("just now <b>bold</b>")
+    assert "follow=1" in browser.evaluate("location.hash")
+    # Another page does not follow any more.
+    go(browser, "topics", "orders")
+    before = len(browser.addresses)
+    time.sleep(1.5)
+    browser.text()
+    assert not any("/api/follow" in each for each in browser.addresses[before + 1 :])
+
+    go(browser, "records/orders?value=order", "scanned")
+    browser.evaluate("document.getElementById('download').click()")
+    browser.wait_for("5 records saved as JSON lines.")
+    deadline = time.monotonic() + SECONDS
+    while not (files := list(tmp_path.glob("*.jsonl"))) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    lines = files[0].read_text().splitlines()
+    assert [json.loads(each)["value"] for each in lines] == [f"order {n}" for n in range(5)]
+
+
+def test_a_part_that_fails_leaves_the_others(browser: Browser) -> None:
+    """As with a field that an older broker does not send, or an error of the console itself."""
+    browser.evaluate("""
+      const sent = window.fetch
+      window.fetch = async (...given) => {
+        const response = await sent(...given)
+        if (!String(given[0]).startsWith('/api/topic?')) return response
+        const found = await response.json()
+        return new Response(JSON.stringify({ ...found, rows: [{ partition: 0 }] }))
+      }
+    """)
+    go(browser, "topic/orders", "This part of the page cannot be shown")
+    assert "Topic settings" in browser.text()
+    assert "None set; broker defaults apply." in browser.text()
+    # The whole page, where nothing of it can be made.
+    browser.evaluate("window.fetch = async () => new Response('{}')")
+    go(browser, "groups", "This page cannot be shown")
+    browser.evaluate("setTimeout(() => { throw new Error('broken on purpose') })")
+    browser.wait_for("A part of this page failed: broken on purpose")
+    assert browser.complaints
+    browser.complaints.clear()
+
+
+def test_a_broker_that_died_dims_its_page(chromium: Browser) -> None:
+    settings = {"ottla_console_enable": True, "ottla_metrics_address": "127.0.0.1:0"}
+    page = chromium
+    with Broker(**settings) as dying:
+        dying.create_topic("orders")
+        page.open(f"http://127.0.0.1:{dying.server.metrics_port}/console")
+        page.wait_for("All brokers respond")
+        go(page, "topic/orders", "Partitions")
+        dying.stop()
+        opacity = "Number(getComputedStyle(document.querySelector('main')).opacity)"
+        page.wait_for("The broker does not respond. The page shows the state of")
+        assert page.evaluate(opacity) < 1
+        assert "Partitions" in page.text()  # what was known last
+        assert page.evaluate("document.title").startswith("! ")
+        assert page.evaluate("document.getElementById('state').textContent") == "no response"
+        # Another page is not mistaken for one.
+        page.evaluate("location.hash = '#groups'")
+        page.wait_for("This page cannot be shown")
+
+
+def test_what_a_broken_broker_answers_is_shown(broker: Broker, browser: Browser) -> None:
+    console = broker.server._http._content.console  # type: ignore[union-attr]
+
+    async def broken(*_: object) -> None:
+        raise RuntimeError("broken on purpose")
+
+    go(browser, "groups", "Groups")
+    kept = console._pages["groups"]
+    console._pages["groups"] = broken
+    try:
+        browser.wait_for("its log has the error")
+        assert browser.evaluate("document.body.className") == "stale"
+    finally:
+        console._pages["groups"] = kept
+    browser.wait_for(lambda: browser.evaluate("document.body.className") == "")
+    browser.complaints.clear()  # the responses with 500

@@ -1,0 +1,81 @@
+"""`ottla status`, `ottla doctor` and the console report the same problems of a cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from ottla.broker.observability.console import cluster_views, history
+from ottla.storage.files.set_aside import of_files
+from ottla.testing import Cluster
+from tests.doubles.command_line import CommandLine
+from tests.doubles.console_client import ConsoleClient
+from tests.doubles.eventually import eventually
+
+SECONDS = 60.0
+RATE = "leader.replication.throttled.rate"
+
+
+def of_console(overview: dict[str, Any]) -> set[str]:
+    found = {each["finding"] for each in overview["checks"]}
+    return found | {
+        fault["problem"] for broker in overview["brokers"] for fault in broker["faults"]
+    }
+
+
+def of_doctor(checks: list[dict[str, str]]) -> set[str]:
+    return {each["finding"] for each in checks if each["result"] == "PROBLEM"}
+
+
+def of_status(problems: list[str]) -> set[str]:
+    """Without the broker in front of its faults."""
+    return {each.partition(": ")[2] if each[:8] == "broker 2" else each for each in problems}
+
+
+def test_they_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "INTERVAL_MS", 200)
+    monkeypatch.setattr(history, "TICK_SECONDS", 0.1)
+    monkeypatch.setattr(cluster_views, "THROTTLES_INTERVAL_MS", 0)
+    settings = {"ottla_console_enable": True, "ottla_metrics_address": "127.0.0.1:0"}
+    with Cluster(brokers=3, **settings) as cluster:
+        cluster.create_topic("orders", partitions=3)
+        producer = Producer({"bootstrap.servers": cluster.bootstrap})
+        producer.produce("orders", "value")
+        assert producer.flush(SECONDS) == 0
+        page = ConsoleClient(cluster[1].server.metrics_port)
+        command = CommandLine(cluster.bootstrap)
+        http = [f"--http=127.0.0.1:{cluster[each].server.metrics_port}" for each in (1, 2)]
+        eventually(lambda: not of_console(page.get("overview")))
+        assert command("status", "--json", *http).value["problems"] == []
+
+        command.done("configs", "set", "topic", "orders", f"{RATE[:-4]}replicas=*")
+        command.done("configs", "set", "broker", "2", f"{RATE}=1000")
+        state = cluster[2].server._state
+        assert state is not None
+        (directory,) = state.directories
+        log = Path(directory.path) / "orders-0"
+        name = f"{0:020d}.log.damaged.set-aside"
+        (log / name).touch()
+        directory.note_set_aside(of_files([name], str(log), "orders", 0))
+        cluster[3].stop()
+
+        def agreed() -> set[str]:
+            shown = of_console(page.get("overview"))
+            # The third is not reached at the addresses that were given to find it.
+            found = of_doctor(command("doctor", "--json", *http).value["checks"])
+            found = {each for each in found if "refused" not in each}
+            listed = of_status(command("status", "--json", *http).value["problems"])
+            return shown if shown == found == listed and len(shown) == 4 else set()
+
+        problems = eventually(agreed, lambda: sorted(of_console(page.get("overview"))))
+        for text in (
+            "brokers with replicas are not in the cluster: 3 (",
+            "under-replicated partitions: ",
+            f"replication is throttled: broker 2 has {RATE}=1000, topic orders has",
+            "are set aside (items: 1)",
+        ):
+            assert any(text in each for each in problems), (text, problems)
+        assert all(each["fix"] for each in page.get("overview")["checks"])
