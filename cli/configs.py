@@ -9,7 +9,7 @@ import typer
 from ottla.cli.app import family
 from ottla.cli.output import Cell, Failure, print_json, print_rows, say, usage
 from ottla.cli.session import Session, check, connected
-from ottla.cli.values import parse_settings
+from ottla.cli.values import ValidateOption, parse_settings
 from ottla.protocol.client.operations import Node, Route
 from ottla.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -67,9 +67,6 @@ KindArgument = Annotated[
 ]
 RestArgument = Annotated[
     list[str] | None, typer.Argument(metavar="[NAME] SETTING...", show_default=False)
-]
-ValidateOption = Annotated[
-    bool, typer.Option("--validate-only", help="Validate only, change nothing.")
 ]
 OfflineOption = Annotated[
     bool, typer.Option("--offline", help="In the znode tree itself; no broker is needed.")

@@ -20,7 +20,7 @@ from ottla.cli.output import (
     usage,
 )
 from ottla.cli.session import Session, check, connected, explain
-from ottla.cli.values import ConfigOption, parse_settings
+from ottla.cli.values import ConfigOption, ValidateOption, parse_settings
 from ottla.protocol.client.operations import Controller, Versions
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.create_partitions import (
@@ -57,9 +57,6 @@ app = family("List, create, describe, alter and delete topics.", EXAMPLES)
 
 TopicArgument = Annotated[str, typer.Argument(help="Topic name.", show_default=False)]
 TopicsArgument = Annotated[list[str], typer.Argument(help="Topic names.", show_default=False)]
-ValidateOption = Annotated[
-    bool, typer.Option("--validate-only", help="Validate only, change nothing.")
-]
 AssignmentOption = Annotated[
     str,
     typer.Option(
