@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ottla.cli.app import family
+from ottla.cli.completion import complete_kinds, complete_resources
 from ottla.cli.output import Cell, Failure, print_json, print_rows, say, usage
 from ottla.cli.session import Session, check, connected
 from ottla.cli.values import ValidateOption, parse_settings
@@ -62,11 +63,15 @@ KindArgument = Annotated[
     str,
     typer.Argument(
         metavar="KIND",
+        autocompletion=complete_kinds,
         help="topic, broker, cluster (the default of all brokers), logger, group, metrics",
     ),
 ]
 RestArgument = Annotated[
-    list[str] | None, typer.Argument(metavar="[NAME] SETTING...", show_default=False)
+    list[str] | None,
+    typer.Argument(
+        metavar="[NAME] SETTING...", show_default=False, autocompletion=complete_resources
+    ),
 ]
 OfflineOption = Annotated[
     bool, typer.Option("--offline", help="In the znode tree itself; no broker is needed.")
@@ -94,7 +99,12 @@ ServerFileOption = Annotated[
 def describe(
     session: Session,
     kind: KindArgument,
-    name: Annotated[str, typer.Argument(help="Name, or broker id; none for cluster.")] = "",
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="Name, or broker id; none for cluster.", autocompletion=complete_resources
+        ),
+    ] = "",
     setting: Annotated[
         list[str] | None, typer.Option("--setting", "-s", help="Only this one; repeatable.")
     ] = None,

@@ -1,4 +1,4 @@
-"""The flags of kafka-configs: `ottla configs`, and `ottla quotas` for users, clients and addresses."""
+"""kafka-configs: `ottla configs`, and `ottla quotas` for users, clients and addresses."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _DEFAULTS = {
 
 
 def configs_lines(given: Given) -> list[list[str]]:
-    """The commands for a line of kafka-configs: one, or two where settings are added and removed."""
+    """One command, or two where settings are added and removed."""
     if ("--alter" in given.flags) == ("--describe" in given.flags):
         raise usage("kafka-configs needs exactly one of --describe --alter.")
     entities = _entities(given)

@@ -1,7 +1,7 @@
 """The flags of Kafka's command line tools, and what each is in Ottla.
 
-One block a tool: its name and the commands that take its place, then a flag a line with its meaning.
-`V` behind a flag is a value, `[V]` a value that may be left out. A meaning is
+One block a tool: its name and the commands that take its place; then a flag a line, with its
+meaning. `V` behind a flag is a value, `[V]` a value that may be left out. A meaning is
 
     > topics list     the command that the flag chooses
     --option          an option of that command, with the value of the flag
@@ -47,9 +47,12 @@ class Tool(NamedTuple):
 _CONNECTION = """
   --bootstrap-server V  --bootstrap
   --command-config V  --command-config
+"""
+_COMMON = """
   --help  . prints this table
   --version  . prints the version of Ottla
 """
+_OFFLINE = ("kafka-dump-log",)
 
 _TABLE = """
 kafka-topics: topics list, topics create, topics describe, topics alter, topics delete
@@ -296,8 +299,11 @@ def _parsed(table: str) -> dict[str, Tool]:
     for block in table.strip().split("\n\n"):
         heading, *lines = block.splitlines()
         name, _, commands = heading.partition(": ")
-        flags = {}
-        for line in (*lines, *_CONNECTION.strip("\n").splitlines()):
+        flags: dict[str, Flag] = {}
+        connection = "" if name in _OFFLINE else _CONNECTION
+        for line in (*lines, *connection.split("\n"), *_COMMON.split("\n")):
+            if not line:
+                continue
             left, right = re.split(r"\s{2,}", line.strip(), maxsplit=1)
             flag, _, value = left.partition(" ")
             kind = right[0] if right[0] in ">.*!-" else "N"

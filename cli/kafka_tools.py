@@ -121,9 +121,7 @@ def _of_tool(tool: Tool, words: Words) -> Plan:
     return Plan([line for line in _lines(given, None) if line], is_translated=True)
 
 
-def _of_command(
-    tool: Tool, command: tuple[str, ...], words: Words, own: dict[str, bool]
-) -> Plan:
+def _of_command(tool: Tool, command: tuple[str, ...], words: Words, own: dict[str, bool]) -> Plan:
     if any(role in words for role in _ROLES):  # they divide the resources among two commands
         own = {}
     given = _read(tool, words, own, is_kafka_style=False)
@@ -186,9 +184,7 @@ def _lines(given: Given, command: Words | None) -> list[Words]:
         if given.tool.has_actions and len(actions) != 1:
             names = " ".join(f for f, each in given.tool.flags.items() if each.kind == ">")
             raise usage(f"{given.tool.name} needs exactly one of {names}.")
-        command = (
-            given.tool.flags[actions[0]].tokens if actions else given.tool.commands[0].split()
-        )
+        command = given.tool.flags[actions[0]].tokens if actions else given.tool.commands[0].split()
     translate = _TRANSLATORS.get(given.tool.name, _simple)
     return translate(given, command)
 
@@ -275,7 +271,7 @@ def _produce(given: Given, command: Words) -> list[Words]:
     codec = given.last("--compression-codec")
     settings = _properties(given, "--producer-property")
     if codec is not None or "compression.type" in settings:
-        special += ["--codec", settings.pop("compression.type", None) or codec or "gzip"]
+        special += ["--codec", settings.pop("compression.type", "") or codec or "gzip"]
     if "acks" in settings:
         special += ["--acks", settings.pop("acks")]
     for name in settings:
@@ -331,7 +327,9 @@ def _consume(given: Given, command: Words) -> list[Words]:
         ):
             raise usage(f"{name}: Java classes cannot be loaded; use `ottla consume --format hex`.")
     if not (given.last("--formatter") or _DEFAULT_FORMATTER).endswith(_DEFAULT_FORMATTER):
-        raise usage("--formatter: Java classes cannot be loaded; use `ottla consume --format json`.")
+        raise usage(
+            "--formatter: Java classes cannot be loaded; use `ottla consume --format json`."
+        )
     if given.is_kafka_style:
         waits = "--timeout-ms" not in given.flags
         if waits:
@@ -414,7 +412,9 @@ def _acls(given: Given, command: Words) -> list[Words]:
                 lines += _simple(given, command, [option, name, *operations, *common])
     if "--cluster" in given.flags or "--idempotent" in given.flags:
         own = [word for name in given.flags.get("--operation", ()) for word in ("-o", name)]
-        wanted = ["-o", "idempotent-write"] if "--idempotent" in given.flags else own or ["-o", "all"]
+        wanted = (
+            ["-o", "idempotent-write"] if "--idempotent" in given.flags else own or ["-o", "all"]
+        )
         lines += _simple(
             given, command, ["--cluster", *(wanted if action != "list" else ()), *common]
         )
@@ -441,7 +441,6 @@ def _acl_operations(given: Given, flag: str) -> Words | None:
     else:
         names = given.flags.get("--operation", ["all"])
     return [word for name in dict.fromkeys(names) for word in ("-o", name)]
-
 
 
 def _elections(given: Given, command: Words) -> list[Words]:

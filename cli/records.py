@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ottla.cli.app import family
+from ottla.cli.completion import complete_topics
 from ottla.cli.offsets import (
     EARLIEST,
     LATEST,
@@ -55,7 +56,10 @@ def records() -> None:
 def delete(
     session: Session,
     names: Annotated[
-        list[str] | None, typer.Argument(help="topic, topic:0 or topic:0,2", show_default=False)
+        list[str] | None,
+        typer.Argument(
+            help="topic, topic:0 or topic:0,2", show_default=False, autocompletion=complete_topics
+        ),
     ] = None,
     before_offset: Annotated[
         int | None,

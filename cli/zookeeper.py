@@ -33,7 +33,7 @@ The data directory can be that of a broker which ran without ZooKeeper: stop the
 server with the broker's log.dirs, then start the broker with zookeeper.connect.
 """
 EXAMPLES = """\
-examples:
+Examples:
   ottla zookeeper                                on 127.0.0.1:2181, data in ./ottla-zookeeper
   ottla zookeeper --port 0 --in-memory           a free port, which is printed; nothing is kept
   ottla start --override zookeeper.connect=127.0.0.1:2181
@@ -58,8 +58,7 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="ottla zookeeper",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
+        description=f"{DESCRIPTION}\n\n{EXAMPLES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
@@ -82,16 +81,16 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _port(text: str) -> int:
-    value = int(text)
+    value = int(text) if text.isdecimal() else -1
     if not 0 <= value <= 65535:
         raise argparse.ArgumentTypeError("a port is a number from 0 to 65535")
     return value
 
 
 def _tick_time_ms(text: str) -> int:
-    value = int(text)
+    value = int(text) if text.isdecimal() else 0
     if value < 10:
-        raise argparse.ArgumentTypeError("a tick takes at least 10 ms")
+        raise argparse.ArgumentTypeError("a tick is a number of milliseconds, at least 10")
     return value
 
 
