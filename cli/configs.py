@@ -37,7 +37,7 @@ EXAMPLES = """\
   ottla configs append topic orders cleanup.policy=delete
   ottla configs subtract topic orders cleanup.policy=delete
   ottla configs unset topic orders retention.ms
-  ottla configs unset broker 1 max.connections --offline --data-dir /var/lib/ottla
+  ottla configs unset broker 1 max.connections --offline --data-dir data
   ottla configs describe cluster --offline --zookeeper zk1:2181,zk2:2181/kafka
 """
 

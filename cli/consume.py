@@ -119,7 +119,7 @@ def consume(
       ottla consume orders --from-time 2026-03-01T10:00 --max 10 --key --timestamp
       ottla consume orders --partition 0 --offset -5 --json
       ottla consume orders --follow --group readers    as a member of the group
-      ottla consume orders --share-group workers --max 1    take one record from a queue
+      ottla consume orders --share-group workers --max 1     one record of a queue
       ottla consume orders --zookeeper 127.0.0.1:2181 --group old
     """
     starts = sum((from_beginning, from_end, offset is not None, bool(from_time)))

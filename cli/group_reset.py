@@ -142,7 +142,7 @@ def reset_offsets(
     Examples:
       ottla groups reset-offsets billing orders --to-earliest
       ottla groups reset-offsets billing orders:0 --shift-by -100 --execute
-      ottla groups reset-offsets billing --all-topics --to-datetime 2026-03-01T10:00 --execute
+      ottla groups reset-offsets billing --all-topics --to-datetime 2026-03-01
       ottla groups reset-offsets billing orders --by-duration 2h --execute
     """
     way = chosen_way(

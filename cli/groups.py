@@ -30,8 +30,8 @@ EXAMPLES = """\
   ottla groups list
   ottla groups describe billing
   ottla groups describe billing --members
-  ottla groups events billing                                       its history, with reasons
-  ottla groups reset-offsets billing orders --to-earliest           dry run
+  ottla groups events billing                        its history, with reasons
+  ottla groups reset-offsets billing orders --to-earliest   dry run
   ottla groups reset-offsets billing orders --to-earliest --execute
   ottla groups delete-offsets billing orders
   ottla groups delete billing

@@ -27,8 +27,8 @@ from ottla.protocol.topics import TopicPartition
 
 EXAMPLES = """\
   ottla partitions under-replicated
-  ottla partitions progress                           what is left to copy, and for how long
-  ottla partitions elect-leaders                      preferred leaders of all partitions
+  ottla partitions progress                what is left to copy, and how long
+  ottla partitions elect-leaders           preferred leaders of all partitions
   ottla partitions elect-leaders orders:0 --unclean
   ottla partitions reassign generate orders --brokers 1,2,3 --out plan.json
   ottla partitions reassign execute plan.json

@@ -87,7 +87,7 @@ def produce(
     Examples:
       echo hello | ottla produce greetings
       ottla produce orders --key-separator : < orders.txt
-      ottla produce orders --file orders.json --whole --codec zstd -H source=import
+      ottla produce orders --file all.json --whole --codec zstd -H from=shop
       ottla consume a --format json | ottla produce b --json-lines
     """
     if acks not in _ACKS:

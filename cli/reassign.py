@@ -47,7 +47,7 @@ from ottla.protocol.messages.list_partition_reassignments import (
 from ottla.protocol.topics import TopicPartition
 
 EXAMPLES = """\
-  ottla partitions reassign generate orders --brokers 1,2,3 --out plan.json --save-current old.json
+  ottla partitions reassign generate orders --brokers 1,2,3 --out plan.json
   ottla partitions reassign execute plan.json --throttle 10000000
   ottla partitions reassign verify plan.json --watch
   ottla partitions reassign cancel plan.json

@@ -36,7 +36,7 @@ from ottla.protocol.topics import TopicPartition
 EXAMPLES = """\
   ottla records delete orders:0 --before-offset 1000
   ottla records delete orders --before-time 2026-03-01 --yes
-  ottla records delete --file offsets.json      the file format of kafka-delete-records
+  ottla records delete --file offsets.json     as for kafka-delete-records
 """
 
 # The first version that returns the largest timestamp (KIP-734).

@@ -228,7 +228,7 @@ def gc(
     Examples:
       ottla tiered gc --config server.properties
       ottla tiered gc --config server.properties --min-age 7d --execute
-      ottla tiered gc --config server.properties --deleted-topic 4wbHw-GRSx6cN0FwSpkG3A
+      ottla tiered gc -c server.properties --deleted-topic 4wbHw-GRSx6cN0FwSpkG3A
     """
     min_age_ms = parse_duration(min_age)
     storage = _open(config)

@@ -70,5 +70,16 @@ def test_zookeeper_explains_a_wrong_port(capsys: pytest.CaptureFixture[str]) -> 
     assert "a port is a number from 0 to 65535" in capsys.readouterr().err
 
 
+def test_the_help_of_zookeeper_has_examples_first(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        zookeeper(["--help"])
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 80
+    assert 0 < text.index("Examples:") < text.index("options:")
+
+
 def test_there_are_as_many_as_there_should_be() -> None:
     assert len(ALL) > 40
