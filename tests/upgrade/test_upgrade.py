@@ -1,7 +1,7 @@
 """This state starts on the data directory that an earlier state of the project wrote.
 
-`state.tar.gz` was written by the commit in `state.commit`: `python -m tests.upgrade archive COMMIT`.
-The way back needs git and an older tree: `make test-downgrade`.
+The commit in `state.commit` wrote `state.tar.gz`: `python -m tests.upgrade archive COMMIT`. The way
+back needs git and an older tree: `make test-downgrade`.
 """
 
 from __future__ import annotations
