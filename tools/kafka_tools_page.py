@@ -13,19 +13,12 @@ _END = "<!-- end of kafka-tools -->\n"
 
 
 def table() -> str:
-    """A row for each action of a tool, with the flags that are not translated."""
+    """A row for each tool, with the flags that are not translated."""
     rows = ["| Kafka | Ottla | refused, with the way in the error |", "|---|---|---|"]
     for tool in TOOLS.values():
+        commands = ", ".join(f"`ottla {words}`" for words in tool.commands)
         refused = ", ".join(f"`{flag.name}`" for flag in tool.flags.values() if flag.kind == "!")
-        actions = [flag for flag in tool.flags.values() if flag.kind == ">"]
-        pairs = [(f"`{tool.name} {flag.name}`", f"`ottla {flag.text}`") for flag in actions]
-        if not pairs:
-            commands = ", ".join(f"`ottla {words}`" for words in tool.commands)
-            pairs = [(f"`{tool.name}`", commands)]
-        rows += [
-            f"| {left} | {right} | {refused if number == 0 else ''} |".replace("|  |", "| |")
-            for number, (left, right) in enumerate(pairs)
-        ]
+        rows.append(f"| `{tool.name}` | {commands} | {refused} |".replace("|  |", "| |"))
     return "\n".join([_BEGIN, *rows, "", _END])
 
 
