@@ -115,17 +115,22 @@ def _found(
     return chosen
 
 
-def _settings(session: Session, names: Sequence[str]) -> dict[str, tuple[dict[str, Cell], int]]:
+Settings = dict[str, Cell] | None
+
+
+def _settings(session: Session, names: Sequence[str]) -> dict[str, tuple[Settings, int]]:
     """The settings of the topics themselves, and min.insync.replicas.
 
-    None of both for a topic whose settings the user may not see.
+    None and 0 for a topic whose settings the user may not see.
     """
     if not names:
         return {}
     resources = [DescribeConfigsResource(_TOPIC_RESOURCE, name, None) for name in names]
     response = session.call(DescribeConfigsResponse, DescribeConfigsRequest(resources))
-    found: dict[str, tuple[dict[str, Cell], int]] = dict.fromkeys(names, ({}, 0))
+    found: dict[str, tuple[Settings, int]] = dict.fromkeys(names, (None, 0))
     for result in response.results:
+        if result.error_code != ErrorCode.NONE:
+            continue
         rows = {row.name: row for row in result.configs}
         own: dict[str, Cell] = {
             name: "(secret)" if row.is_sensitive else row.value
@@ -137,13 +142,16 @@ def _settings(session: Session, names: Sequence[str]) -> dict[str, tuple[dict[st
     return found
 
 
-def _print(row: MetadataResponseTopic, own: dict[str, Cell], rows: list[dict[str, Cell]]) -> None:
+def _print(row: MetadataResponseTopic, own: Settings, rows: list[dict[str, Cell]]) -> None:
+    settings: Cell = "not visible to this user"
+    if own is not None:
+        settings = [f"{name}={value}" for name, value in own.items()] or "broker defaults apply"
     fields: dict[str, Cell] = {
         "topic": row.name,
         "id": uuid_to_string(row.topic_id),
         "partitions": len(row.partitions),
         "internal": row.is_internal,
-        "settings": [f"{name}={value}" for name, value in own.items()] or "broker defaults apply",
+        "settings": settings,
     }
     print_fields(fields)
     columns = ["partition", "leader", "epoch", "replicas", "in_sync", "state"]
@@ -151,7 +159,7 @@ def _print(row: MetadataResponseTopic, own: dict[str, Cell], rows: list[dict[str
 
 
 def _value(
-    row: MetadataResponseTopic, own: dict[str, Cell], rows: list[dict[str, Cell]]
+    row: MetadataResponseTopic, own: Settings, rows: list[dict[str, Cell]]
 ) -> dict[str, object]:
     return {
         "name": row.name,
