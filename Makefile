@@ -202,6 +202,17 @@ test-pythons: $(STAMP) ## the wheel, installed, on every supported Python that i
 golden: $(STAMP) ## generate the golden vectors from Kafka's own classes (JDK and Maven)
 	@$(RUN) -m tests.golden.regenerate
 
+dist: $(STAMP) ## the wheel and the source archive in dist/
+	@$(RUN) -m pip wheel -q --no-deps --wheel-dir dist .
+	@$(RUN) -c "from setuptools.build_meta import build_sdist; build_sdist('dist')"
+
+sbom: $(STAMP) ## bill of materials (CycloneDX) and licences in dist/, of the wheel and of IMAGE=name
+	@$(RUN) -m tools.sbom wheel $(ARGUMENTS)
+	@$(if $(IMAGE),$(RUN) -m tools.sbom image $(IMAGE) $(ARGUMENTS))
+
+test-downgrade: $(STAMP) ## an older state (COMMIT) starts on what this one wrote, and back (git; a minute)
+	@$(RUN) -m tests.upgrade back $(COMMIT)
+
 audit: $(STAMP) ## known vulnerabilities of what the image installs (asks osv.dev)
 	@$(RUN) -m tools.audit $(ARGUMENTS)
 

@@ -22,31 +22,36 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.broker")
 
 USAGE = """\
-Usage: ottla start [server.properties] [--override key=value]... [--ignore-unknown PREFIX]...
-                   [--add-scram USER]... [--workers N|auto]
+Usage: ottla start [server.properties] [--override key=value]...
+                   [--ignore-unknown PREFIX]... [--add-scram USER]...
+                   [--workers N|auto]
 
-Starts a broker. Without a settings file it listens on 127.0.0.1:9092 (with zookeeper.connect on
-every address, as Kafka) and keeps its data in ./ottla-data. Settings are Kafka's; they come from
-the file, from KAFKA_... and OTTLA_... environment variables (KAFKA_LOG_DIRS is log.dirs) and from
+Starts a broker. Without a settings file it listens on 127.0.0.1:9092 (with
+zookeeper.connect on every address, as Kafka) and keeps its data in
+./ottla-data. Settings are Kafka's; they come from the file, from KAFKA_... and
+OTTLA_... environment variables (KAFKA_LOG_DIRS is log.dirs) and from
 --override; the later one wins.
-
---ignore-unknown confluent. ignores the unknown settings that begin with confluent. in each of
-them. Other unknown settings stop the start, except for KAFKA_... variables, which are logged.
-OTTLA_IGNORE_UNKNOWN has such prefixes, too, with commas.
-
---add-scram 'SCRAM-SHA-512=[name=admin,password-file=FILE]' (or password=...) sets the password of a
-user before the broker serves clients, as kafka-storage does; without ZooKeeper only.
-
---workers 4 starts four brokers of one cluster on this machine, --workers auto one on each core
-(ottla.workers): the settings are those of the first, the others have the next ports and ids, and
-directories inside the log directories. One signal stops all. See docs/workers.md.
 
 Examples:
   ottla start
   ottla start --workers auto
   ottla start server.properties
-  ottla start --override listeners=PLAINTEXT://:9092 --override log.dirs=/var/lib/ottla
+  ottla start --override listeners=PLAINTEXT://:9092 --override log.dirs=data
   KAFKA_LISTENERS=PLAINTEXT://:9092 ottla start
+
+--ignore-unknown confluent. ignores the unknown settings that begin with
+confluent. in each of them. Other unknown settings stop the start, except for
+KAFKA_... variables, which are logged. OTTLA_IGNORE_UNKNOWN has such prefixes,
+too, with commas.
+
+--add-scram 'SCRAM-SHA-512=[name=admin,password-file=FILE]' (or password=...)
+sets the password of a user before the broker serves clients, as kafka-storage
+does; without ZooKeeper only.
+
+--workers 4 starts four brokers of one cluster on this machine, --workers auto
+one on each core (ottla.workers): the settings are those of the first, the
+others have the next ports and ids, and directories inside the log directories.
+One signal stops all. See docs/workers.md.
 """
 
 # The options that have a value, and what it is.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import Annotated, NamedTuple
@@ -74,15 +75,19 @@ def principal_of(text: str) -> str:
 
 
 def operations_of(names: Sequence[str]) -> list[Operation]:
-    """Operations by names in any case, with - for _. Raises Failure."""
+    """Operations by names in any case, with - for _, and as Kafka writes them: IdempotentWrite.
+
+    Raises Failure.
+    """
     usable = [each for each in Operation if each > Operation.ANY]
     known = {each.name: each for each in usable}
     found = []
     for name in names:
-        operation = known.get(name.upper().replace("-", "_"))
+        words = name if name.isupper() else re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name)
+        operation = known.get(words.upper().replace("-", "_"))
         if operation is None:
-            words = ", ".join(each.lower().replace("_", "-") for each in known)
-            raise usage(f"--operation {name} is not one of {words}.")
+            names_of_all = ", ".join(each.lower().replace("_", "-") for each in known)
+            raise usage(f"--operation {name} is not one of {names_of_all}.")
         found.append(operation)
     return found
 

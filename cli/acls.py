@@ -45,7 +45,7 @@ EXAMPLES = """\
   ottla acls list --topic orders --matching
   ottla acls add --allow User:alice --operation read --topic orders
   ottla acls add --allow User:alice --operation write --topic team- --prefixed
-  ottla acls add --deny User:bob --operation all --topic orders --host 10.0.0.1
+  ottla acls add --deny User:bob -o all --topic orders --host 10.0.0.1
   ottla acls remove --principal User:alice --topic orders --yes
   ottla acls check User:alice --operation read --topic orders
 """

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from copy import copy
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -14,7 +16,8 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from ottla import __version__
-from ottla.cli.output import FAILED, print_error
+from ottla.cli.kafka_tools import plan, shown
+from ottla.cli.output import FAILED, Failure, note, print_error
 
 # Name: (module with an `app`, line of `ottla --help`). `main` handles `start` without typer.
 FAMILIES: dict[str, tuple[str, str]] = {
@@ -68,7 +71,9 @@ FAMILIES: dict[str, tuple[str, str]] = {
     "bench": ("ottla.cli.bench", "Measure produce and consume with a simple client."),
 }
 
-EPILOG = """\
+HELP = """\
+Ottla, a broker that speaks Kafka's protocol, and its tools.
+
 \b
 Examples:
   ottla start                                    a broker on 127.0.0.1:9092
@@ -76,11 +81,13 @@ Examples:
   echo '{"id": 1}' | ottla produce orders
   ottla consume orders --from-beginning --follow
   ottla groups describe billing
-
+"""
+EPILOG = """\
 \b
 Bootstrap brokers: --bootstrap, else OTTLA_BOOTSTRAP, else 127.0.0.1:9092.
-Exit codes: 0 success, 1 failed check or rejected request, 2 wrong usage, 3 cluster not reachable,
-4 authentication failed.
+Exit codes: 0 success, 1 failed check or rejected request, 2 wrong usage,
+3 cluster not reachable, 4 authentication failed.
+Kafka's tools: ottla kafka-topics --help, and so on; their flags work here.
 """
 
 
@@ -93,12 +100,39 @@ class LazyGroup(TyperGroup):
         self.commands: Any = dict.fromkeys(FAMILIES)
 
     def main(self, args: Any = None, *positional: Any, **options: Any) -> Any:
-        """With --json, wrong usage is reported as JSON, too."""
+        """Flags of Kafka's tools are translated first (`kafka_tools.py`)."""
         arguments = list(sys.argv[1:] if args is None else args)
-        if "--json" not in arguments or options.get("standalone_mode") is False:
-            return super().main(args, *positional, **options)
         try:
-            code = super().main(args, *positional, **{**options, "standalone_mode": False})
+            todo = plan(arguments, self._options_of)
+        except Failure as failure:
+            print_error(str(failure), failure.code, as_json="--json" in arguments)
+            sys.exit(failure.code)
+        if todo.is_translated and sys.stderr.isatty():
+            note(f"ottla: the same as {shown(todo.lines)}")
+        *first, last = todo.lines
+        for line in first:
+            if code := self._main(line, *positional, **{**options, "standalone_mode": False}):
+                sys.exit(code)
+        return self._main(last, *positional, **options)
+
+    def _options_of(self, words: Sequence[str]) -> dict[str, bool]:
+        """The options of a command, and whether each has a value; none if there is no command."""
+        command: Any = self.get_command(None, words[0])
+        for word in words[1:]:
+            command = getattr(command, "commands", {}).get(word)
+        return {
+            name: not parameter.is_flag
+            for parameter in getattr(command, "params", ())
+            if parameter.param_type_name == "option"
+            for name in parameter.opts
+        }
+
+    def _main(self, arguments: list[str], *positional: Any, **options: Any) -> Any:
+        """With --json, wrong usage is reported as JSON, too."""
+        if "--json" not in arguments or options.get("standalone_mode") is False:
+            return super().main(arguments, *positional, **options)
+        try:
+            code = super().main(arguments, *positional, **{**options, "standalone_mode": False})
         except typer.Abort:
             print_error("aborted", FAILED, as_json=True)
             code = FAILED
@@ -122,6 +156,7 @@ class LazyGroup(TyperGroup):
         command = get_command(import_module(entry[0]).app)
         command.name = cmd_name
         _share_examples(command, f"ottla {cmd_name}")
+        _use_plain_words(command)
         return command
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -133,19 +168,49 @@ class LazyGroup(TyperGroup):
 
 def _share_examples(command: Any, path: str) -> None:
     """Gives each command of a family the family's examples of that command."""
-    lines = (command.epilog or "").splitlines()
+    _, _, examples = (command.help or "").partition(_EXAMPLES)
+    lines = examples.splitlines()
     for name, each in getattr(command, "commands", {}).items():
         own = [line for line in lines if f"{path} {name} " in f"{line} "]
-        if own and not each.epilog and "Examples:" not in (each.help or ""):
-            each.epilog = "\n".join(["\b", "Examples:", *own])
+        if own and "Examples:" not in (each.help or ""):
+            each.help = "\n".join([f"{each.help}{_EXAMPLES}".rstrip(), *own])
         _share_examples(each, f"{path} {name}")
 
 
+# Typer names a value by its Python type; wrong values and --help use these words.
+_WORDS = {
+    "int": ("whole number", "N"),
+    "int range": ("whole number", "N"),
+    "float": ("number", "NUMBER"),
+    "float range": ("number", "NUMBER"),
+    "str": ("text", "TEXT"),
+    "text": ("text", "TEXT"),
+}
+
+
+def _use_plain_words(command: Any) -> None:
+    """Replaces the Python types in --help and in errors of a command and of those below it."""
+    for parameter in command.params:
+        word, metavar = _WORDS.get(parameter.type.name, ("", ""))
+        if not word:
+            continue
+        parameter.type = copy(parameter.type)  # one object serves all parameters of a type
+        parameter.type.name = word
+        if parameter.metavar is None and parameter.param_type_name == "option":
+            parameter.metavar = metavar
+        elif parameter.metavar is None:
+            parameter.metavar = parameter.name.upper() + ("..." if parameter.nargs != 1 else "")
+    for each in getattr(command, "commands", {}).values():
+        _use_plain_words(each)
+
+
+_EXAMPLES = "\n\n\b\nExamples:\n"
+
+
 def family(help_text: str, examples: str = "") -> typer.Typer:
-    """The typer app of one family of commands; `examples` stand below its --help."""
+    """The typer app of one family of commands; `examples` stand at the top of its --help."""
     return typer.Typer(
-        help=help_text,
-        epilog=f"\b\nExamples:\n{examples}" if examples else None,
+        help=f"{help_text}{_EXAMPLES}{examples}" if examples else help_text,
         no_args_is_help=True,
         add_completion=False,
         rich_markup_mode=None,
@@ -157,7 +222,7 @@ def family(help_text: str, examples: str = "") -> typer.Typer:
 app = typer.Typer(
     cls=LazyGroup,
     name="ottla",
-    help="Ottla, a broker that speaks Kafka's protocol, and its tools.",
+    help=HELP,
     epilog=EPILOG,
     no_args_is_help=True,
     rich_markup_mode=None,

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ottla.cli.app import family
+from ottla.cli.completion import complete_kinds, complete_resources
 from ottla.cli.output import Cell, Failure, print_json, print_rows, say, usage
 from ottla.cli.session import Session, check, connected
-from ottla.cli.values import parse_settings
+from ottla.cli.values import ValidateOption, parse_settings
 from ottla.protocol.client.operations import Node, Route
 from ottla.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -36,7 +37,7 @@ EXAMPLES = """\
   ottla configs append topic orders cleanup.policy=delete
   ottla configs subtract topic orders cleanup.policy=delete
   ottla configs unset topic orders retention.ms
-  ottla configs unset broker 1 max.connections --offline --data-dir /var/lib/ottla
+  ottla configs unset broker 1 max.connections --offline --data-dir data
   ottla configs describe cluster --offline --zookeeper zk1:2181,zk2:2181/kafka
 """
 
@@ -62,14 +63,15 @@ KindArgument = Annotated[
     str,
     typer.Argument(
         metavar="KIND",
+        autocompletion=complete_kinds,
         help="topic, broker, cluster (the default of all brokers), logger, group, metrics",
     ),
 ]
 RestArgument = Annotated[
-    list[str] | None, typer.Argument(metavar="[NAME] SETTING...", show_default=False)
-]
-ValidateOption = Annotated[
-    bool, typer.Option("--validate-only", help="Validate only, change nothing.")
+    list[str] | None,
+    typer.Argument(
+        metavar="[NAME] SETTING...", show_default=False, autocompletion=complete_resources
+    ),
 ]
 OfflineOption = Annotated[
     bool, typer.Option("--offline", help="In the znode tree itself; no broker is needed.")
@@ -97,7 +99,12 @@ ServerFileOption = Annotated[
 def describe(
     session: Session,
     kind: KindArgument,
-    name: Annotated[str, typer.Argument(help="Name, or broker id; none for cluster.")] = "",
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="Name, or broker id; none for cluster.", autocompletion=complete_resources
+        ),
+    ] = "",
     setting: Annotated[
         list[str] | None, typer.Option("--setting", "-s", help="Only this one; repeatable.")
     ] = None,

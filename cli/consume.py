@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from ottla.cli.app import family
+from ottla.cli.completion import complete_groups, complete_topics
 from ottla.cli.group_member import follow_as_member
 from ottla.cli.group_positions import commit, committed
 from ottla.cli.offsets import (
@@ -37,7 +38,7 @@ app = family("Read records of a topic.")
 @connected
 def consume(
     session: Session,
-    topic: Annotated[str, typer.Argument(show_default=False)],
+    topic: Annotated[str, typer.Argument(show_default=False, autocompletion=complete_topics)],
     from_beginning: Annotated[
         bool,
         typer.Option(
@@ -60,12 +61,17 @@ def consume(
         typer.Option(
             "--group",
             "-g",
+            autocompletion=complete_groups,
             help="Start at the offsets of this group and commit; with --follow join it.",
         ),
     ] = "",
     share_group: Annotated[
         str,
-        typer.Option("--share-group", help="Join this share group, as one of its workers."),
+        typer.Option(
+            "--share-group",
+            help="Join this share group, as one of its workers.",
+            autocompletion=complete_groups,
+        ),
     ] = "",
     acknowledge: Annotated[
         str,
@@ -113,7 +119,7 @@ def consume(
       ottla consume orders --from-time 2026-03-01T10:00 --max 10 --key --timestamp
       ottla consume orders --partition 0 --offset -5 --json
       ottla consume orders --follow --group readers    as a member of the group
-      ottla consume orders --share-group workers --max 1    take one record from a queue
+      ottla consume orders --share-group workers --max 1     one record of a queue
       ottla consume orders --zookeeper 127.0.0.1:2181 --group old
     """
     starts = sum((from_beginning, from_end, offset is not None, bool(from_time)))

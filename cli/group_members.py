@@ -7,6 +7,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from ottla.cli.completion import complete_groups
 from ottla.cli.output import Cell, Failure, print_json, print_rows, time_text
 from ottla.cli.session import Session, check, connected
 from ottla.protocol.client.errors import UnsupportedApiError
@@ -129,7 +130,9 @@ _COLUMNS = ["time", "event", "generation", "member", "client", "host", "why"]
 @connected
 def group_events(
     session: Session,
-    group: Annotated[str, typer.Argument(metavar="GROUP", show_default=False)],
+    group: Annotated[
+        str, typer.Argument(metavar="GROUP", show_default=False, autocompletion=complete_groups)
+    ],
 ) -> None:
     """Print the history of a group: joins, leaves, rebalances, fenced and removed members."""
     request = DescribeConfigsRequest([DescribeConfigsResource(_GROUP, group, [_KEY])])

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from ottla.cli.completion import complete_groups
 from ottla.cli.output import Failure, print_json, say
 from ottla.cli.session import Session, check, explain
 from ottla.protocol.client.operations import CoordinatorOf, Versions
@@ -74,7 +75,10 @@ def commit(session: Session, group: str, offsets: Mapping[TopicPartition, int]) 
             check(row.error_code, f"group {group}, {topic.name}-{row.partition_index}")
 
 
-Groups = Annotated[list[str], typer.Argument(metavar="GROUP...", show_default=False)]
+Groups = Annotated[
+    list[str],
+    typer.Argument(metavar="GROUP...", show_default=False, autocompletion=complete_groups),
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not prompt for confirmation.")]
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from ottla.cli.completion import complete_groups, complete_topics
 from ottla.cli.group_members import described
 from ottla.cli.group_positions import all_committed, commit
 from ottla.cli.offsets import (
@@ -30,10 +31,17 @@ Offsets = dict[TopicPartition, int]
 #: Offsets for the partitions that the user names.
 Way = Callable[[list[TopicPartition]], Offsets]
 
-GroupName = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
+GroupName = Annotated[
+    str, typer.Argument(metavar="GROUP", show_default=False, autocompletion=complete_groups)
+]
 Names = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[TOPIC...]", help="topic, topic:0 or topic:0,2", show_default=False),
+    typer.Argument(
+        metavar="[TOPIC...]",
+        help="topic, topic:0 or topic:0,2",
+        show_default=False,
+        autocompletion=complete_topics,
+    ),
 ]
 ToEarliest = Annotated[bool, typer.Option("--to-earliest", help="Log start offsets.")]
 ToLatest = Annotated[bool, typer.Option("--to-latest", help="Log end offsets.")]
@@ -134,7 +142,7 @@ def reset_offsets(
     Examples:
       ottla groups reset-offsets billing orders --to-earliest
       ottla groups reset-offsets billing orders:0 --shift-by -100 --execute
-      ottla groups reset-offsets billing --all-topics --to-datetime 2026-03-01T10:00 --execute
+      ottla groups reset-offsets billing --all-topics --to-datetime 2026-03-01
       ottla groups reset-offsets billing orders --by-duration 2h --execute
     """
     way = chosen_way(

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ottla.cli.app import family
+from ottla.cli.completion import complete_groups, complete_topics
 from ottla.cli.group_members import Member, described, group_events
 from ottla.cli.group_positions import Groups, Yes, all_committed, delete_groups
 from ottla.cli.group_reset import reset_offsets
@@ -29,8 +30,8 @@ EXAMPLES = """\
   ottla groups list
   ottla groups describe billing
   ottla groups describe billing --members
-  ottla groups events billing                                       its history, with reasons
-  ottla groups reset-offsets billing orders --to-earliest           dry run
+  ottla groups events billing                        its history, with reasons
+  ottla groups reset-offsets billing orders --to-earliest   dry run
   ottla groups reset-offsets billing orders --to-earliest --execute
   ottla groups delete-offsets billing orders
   ottla groups delete billing
@@ -40,7 +41,9 @@ app = family("List, describe, reset and delete consumer groups.", EXAMPLES)
 app.command("reset-offsets")(reset_offsets)
 app.command("events")(group_events)
 
-GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
+GroupArgument = Annotated[
+    str, typer.Argument(metavar="GROUP", show_default=False, autocompletion=complete_groups)
+]
 
 
 @app.command("list")
@@ -51,8 +54,12 @@ def list_groups(
         list[str] | None,
         typer.Option("--state", help="Stable, Empty, PreparingRebalance, ...; repeatable."),
     ] = None,
+    kind: Annotated[
+        list[str] | None, typer.Option("--type", help="classic, consumer, ...; repeatable.")
+    ] = None,
 ) -> None:
     """List all groups with their states."""
+    wanted = {each.lower() for each in kind or ()}
     rows: list[dict[str, Cell]] = []
     for broker_id in session.broker_ids():
         response = session.call(
@@ -68,6 +75,7 @@ def list_groups(
                 "coordinator": broker_id,
             }
             for row in response.groups
+            if not wanted or (row.group_type or "classic").lower() in wanted
         )
     rows.sort(key=lambda row: str(row["group"]))
     if session.json:
@@ -80,42 +88,70 @@ def list_groups(
 @connected
 def describe(
     session: Session,
-    group: GroupArgument,
+    groups: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="GROUP...", show_default=False, autocompletion=complete_groups),
+    ] = None,
     members: Annotated[
         bool, typer.Option("--members", "-m", help="Show members and their partitions.")
     ] = False,
     topic: Annotated[
-        list[str] | None, typer.Option("--topic", help="Only this topic; repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--topic", help="Only this topic; repeatable.", autocompletion=complete_topics
+        ),
     ] = None,
+    all_groups: Annotated[bool, typer.Option("--all", help="All consumer groups.")] = False,
 ) -> None:
     """Show state, members, and the lag of each partition."""
+    if bool(groups) == all_groups:
+        raise usage("name groups, or all of them with --all; see `ottla groups list`.")
+    names = groups or [
+        row.group_id
+        for broker_id in session.broker_ids()
+        for row in session.call(ListGroupsResponse, ListGroupsRequest(), Node(broker_id)).groups
+        if row.protocol_type in ("consumer", "")  # without members, it has none
+    ]
+    documents = []
+    for number, group in enumerate(dict.fromkeys(names)):
+        if number and not session.json:
+            say("")
+        documents.append(_describe(session, group, members, topic or []))
+    if session.json:
+        print_json(documents[0] if groups and len(groups) == 1 else documents)
+    elif not documents:
+        say("No groups.")
+
+
+def _describe(
+    session: Session, group: str, shows_members: bool, topics: list[str]
+) -> dict[str, object]:
+    """The description of a group, which is also printed unless --json was given."""
     found = described(session, group)
-    group_members = found.members
     offsets = all_committed(session, group)
     if found.state == "Dead" and not offsets:
         raise Failure(f"group {group} does not exist; see `ottla groups list`.")
-    rows = _lag_rows(session, group_members, offsets, topic or [])
+    rows = _lag_rows(session, found.members, offsets, topics)
     lags = [row["lag"] for row in rows if isinstance(row["lag"], int)]
     fields: dict[str, Cell] = {
         "group": group,
         "state": found.state,
         "protocol": found.protocol or None,
         "coordinator": session.client.state.coordinator(group, 0),
-        "members": len(group_members),
+        "members": len(found.members),
         "lag": sum(lags),
     }
-    if session.json:
-        print_json({**fields, "members": [m.as_json() for m in group_members], "partitions": rows})
-        return
-    print_fields(fields)
-    say("")
-    if members:
-        shown = [member.as_row() for member in group_members]
+    if not session.json:
+        print_fields(fields)
+        say("")
+    if shows_members and not session.json:
+        shown = [member.as_row() for member in found.members]
         columns = ["member", "instance", "client", "host", "partitions"]
         print_rows(shown, columns, empty="The group has no members.")
-        return
-    columns = ["topic", "partition", "committed", "end", "lag", "client", "host"]
-    print_rows(rows, columns, empty="Nothing committed, nothing assigned.")
+    elif not session.json:
+        columns = ["topic", "partition", "committed", "end", "lag", "client", "host"]
+        print_rows(rows, columns, empty="Nothing committed, nothing assigned.")
+    return {**fields, "members": [m.as_json() for m in found.members], "partitions": rows}
 
 
 def _lag_rows(
@@ -170,7 +206,10 @@ def delete(session: Session, groups: Groups, yes: Yes = False) -> None:
 def delete_offsets(
     session: Session,
     group: GroupArgument,
-    names: Annotated[list[str], typer.Argument(help="topic, topic:0 or topic:0,2")],
+    names: Annotated[
+        list[str],
+        typer.Argument(help="topic, topic:0 or topic:0,2", autocompletion=complete_topics),
+    ],
 ) -> None:
     """Delete the offsets of topics to which the group is not subscribed."""
     partitions = parse_partitions(session, names, must_exist=False)

@@ -26,24 +26,27 @@ from ottla.protocol.errors import error_name
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 USAGE = """\
-Usage: ottla healthcheck [--bootstrap host:port] [--http host:port] [--timeout seconds]
-                         [--json] [--command-config file]
+Usage: ottla healthcheck [--bootstrap host:port] [--http host:port]
+                         [--timeout seconds] [--json] [--command-config file]
 
-Checks whether a broker serves clients: its API versions and its metadata, and whether its HTTP
-port says that it is ready, which it is not if its log directories are full. What does not work
-although the broker serves clients, such as a cluster without a controller, is a warning, as in
-the response to /readyz.
-
-The address is --bootstrap, or OTTLA_BOOTSTRAP, or the first plaintext listener of KAFKA_LISTENERS
-(in a container), or 127.0.0.1:9092. The HTTP port is --http, or without --bootstrap
-OTTLA_METRICS_ADDRESS. If all listeners require TLS or SASL, /readyz of the HTTP port is all that is
-requested; without that port, ApiVersions is requested, which needs no credentials.
-
-Exit codes: 0 healthy, 1 the broker does not serve clients, 2 wrong usage, 3 not reachable.
+Checks whether a broker serves clients: its API versions and its metadata, and
+whether its HTTP port says that it is ready, which it is not if its log
+directories are full. What does not work although the broker serves clients,
+such as a cluster without a controller, is a warning, as in the response to
+/readyz.
 
 Examples:
   ottla healthcheck
   ottla healthcheck -b broker-1:9092 --timeout 2 && echo up
+
+The address is --bootstrap, or OTTLA_BOOTSTRAP, or the first plaintext listener
+of KAFKA_LISTENERS (in a container), or 127.0.0.1:9092. The HTTP port is
+--http, or without --bootstrap OTTLA_METRICS_ADDRESS. If all listeners require
+TLS or SASL, /readyz of the HTTP port is all that is requested; without that
+port, ApiVersions is requested, which needs no credentials.
+
+Exit codes: 0 healthy, 1 the broker does not serve clients, 2 wrong usage,
+3 not reachable.
 """
 
 _DEFAULT_TIMEOUT_SECONDS = 5.0

@@ -14,7 +14,7 @@ from ottla.cli.session import reported
 
 EXAMPLES = """\
   ottla log dump ottla-data/orders-0/00000000000000000000.log
-  ottla log dump ottla-data/orders-0/00000000000000000000.log --payload --limit 10
+  ottla log dump ottla-data/orders-0/00000000000000000000.log --payload
   ottla log verify ottla-data
   ottla log index-check ottla-data/orders-0
   ottla log set-aside list ottla-data

@@ -11,6 +11,7 @@ import typer
 from ottla.cli.app import family
 from ottla.cli.broker_status import BrokerStatus, read_all
 from ottla.cli.cluster_checks import check_identity
+from ottla.cli.completion import complete_brokers, complete_topics
 from ottla.cli.offsets import parse_partitions
 from ottla.cli.output import Cell, Failure, bytes_text, print_json, print_rows
 from ottla.cli.session import HttpOption, Session, check, connected, explain
@@ -30,10 +31,18 @@ app = family("Describe the log directories of the brokers.")
 def log_dirs(
     session: Session,
     topics: Annotated[
-        list[str] | None, typer.Argument(help="topic or topic:0,1; none: all.", show_default=False)
+        list[str] | None,
+        typer.Argument(
+            help="topic or topic:0,1; none: all.",
+            show_default=False,
+            autocompletion=complete_topics,
+        ),
     ] = None,
     broker: Annotated[
-        list[int] | None, typer.Option("--broker", help="Only this broker; repeatable.")
+        list[int] | None,
+        typer.Option(
+            "--broker", help="Only this broker; repeatable.", autocompletion=complete_brokers
+        ),
     ] = None,
     partitions: Annotated[
         bool, typer.Option("--partitions", "-p", help="Print a line for each partition.")

@@ -25,6 +25,7 @@ EARLIEST = -2
 _MAX_TIME_MS = (1 << 63) - 1
 MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
 """Special timestamps of ListOffsets."""
 # The first version with EARLIEST_LOCAL (KIP-405).
 _WITH_EARLIEST_LOCAL = Versions(8)
@@ -215,6 +216,23 @@ def parse_time(text: str) -> int:
             "milliseconds since 1970."
         )
     return time_ms
+
+
+# As kafka-get-offsets writes them.
+_SPECIAL_TIMES = {
+    "latest": LATEST,
+    "earliest": EARLIEST,
+    "max-timestamp": MAX_TIMESTAMP,
+    "earliest-local": EARLIEST_LOCAL,
+    "latest-tiered": LATEST_TIERED,
+}
+
+
+def parse_offset_time(text: str) -> int:
+    """A time, or one of the special timestamps of ListOffsets by name or number."""
+    numbers = {str(number): number for number in _SPECIAL_TIMES.values()}
+    special = _SPECIAL_TIMES.get(text, numbers.get(text))
+    return parse_time(text) if special is None else special
 
 
 def parse_duration(text: str) -> int:

@@ -114,6 +114,12 @@ def is_number(text: str) -> bool:
     return text == "-" or text.replace(",", "").replace(".", "", 1).removeprefix("-").isdigit()
 
 
+def is_measure(text: str) -> bool:
+    """Whether a cell is a number with a unit, such as 1.5 KiB."""
+    number, _, unit = text.partition(" ")
+    return is_number(number) and (not unit or unit.isalpha())
+
+
 def bytes_text(count: int) -> str:
     """1536 is 1.5 KiB."""
     size = float(count)
@@ -150,14 +156,53 @@ def _print_plain(headings: list[str], texts: list[list[str]], right: list[bool])
         print("  ".join(cells).rstrip())
 
 
+# A column of text needs that much to be readable; with less, rows are printed as blocks of fields.
+_MIN_TEXT_WIDTH = 12
+
+
 def _print_rich(headings: list[str], texts: list[list[str]], right: list[bool]) -> None:
+    """A table that fits the terminal: names fold, numbers stay whole."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading, on_right in zip(headings, right, strict=True):
-        table.add_column(heading, justify="right" if on_right else "left", overflow="fold")
+    console = Console()
+    longest = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    # A heading wraps between its words only.
+    words = [max(map(len, heading.split())) for heading in headings]
+    is_whole = [
+        on_right or all(map(is_measure, column))
+        for on_right, column in zip(right, zip(*texts, strict=True), strict=True)
+    ]
+    least = [
+        max(word, width if whole else min(width, _MIN_TEXT_WIDTH))
+        for word, width, whole in zip(words, longest, is_whole, strict=True)
+    ]
+    if sum(least) + 2 * (len(least) - 1) > console.width:
+        _print_blocks(headings, texts, console.width)
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for heading, on_right, whole, width in zip(headings, right, is_whole, least, strict=True):
+        table.add_column(
+            heading,
+            justify="right" if on_right else "left",
+            overflow="fold",
+            no_wrap=whole and " " not in heading,
+            min_width=width,
+        )
     for line in texts:
-        table.add_row(*(Text(text) for text in line))
-    Console().print(table)
+        table.add_row(*(Text(text, no_wrap=False) for text in line))
+    console.print(table)
+
+
+def _print_blocks(headings: list[str], texts: list[list[str]], width: int) -> None:
+    """Each row as lines of heading and value, a long value folded under itself."""
+    margin = max(map(len, headings)) + 2
+    room = max(_MIN_TEXT_WIDTH, width - margin)
+    for number, line in enumerate(texts):
+        if number:
+            print()
+        for heading, text in zip(headings, line, strict=True):
+            pieces = [text[at : at + room] for at in range(0, len(text), room)] or [""]
+            for index, piece in enumerate(pieces):
+                print(f"{heading if index == 0 else '':{margin}}{piece}")

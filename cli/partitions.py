@@ -9,6 +9,7 @@ import typer
 
 from ottla.cli.app import family
 from ottla.cli.broker_status import BrokerStatus, read_all
+from ottla.cli.completion import complete_topics
 from ottla.cli.copies import COLUMNS, progress_rows, readable
 from ottla.cli.offsets import parse_partitions
 from ottla.cli.output import Cell, Failure, print_json, print_rows, usage
@@ -26,8 +27,8 @@ from ottla.protocol.topics import TopicPartition
 
 EXAMPLES = """\
   ottla partitions under-replicated
-  ottla partitions progress                           what is left to copy, and for how long
-  ottla partitions elect-leaders                      preferred leaders of all partitions
+  ottla partitions progress                what is left to copy, and how long
+  ottla partitions elect-leaders           preferred leaders of all partitions
   ottla partitions elect-leaders orders:0 --unclean
   ottla partitions reassign generate orders --brokers 1,2,3 --out plan.json
   ottla partitions reassign execute plan.json
@@ -47,7 +48,10 @@ STATUS_SECONDS = 2.0
 def under_replicated(
     session: Session,
     topics: Annotated[
-        list[str] | None, typer.Argument(help="Only these topics.", show_default=False)
+        list[str] | None,
+        typer.Argument(
+            help="Only these topics.", show_default=False, autocompletion=complete_topics
+        ),
     ] = None,
 ) -> None:
     """List under-replicated and offline partitions. Exit code 1 if there are any."""
@@ -102,7 +106,11 @@ def elect_leaders(
     session: Session,
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="topic, topic:0 or topic:0,2; none: all.", show_default=False),
+        typer.Argument(
+            help="topic, topic:0 or topic:0,2; none: all.",
+            show_default=False,
+            autocompletion=complete_topics,
+        ),
     ] = None,
     unclean: Annotated[
         bool,

@@ -11,6 +11,7 @@ from typing import Annotated, BinaryIO
 import typer
 
 from ottla.cli.app import family
+from ottla.cli.completion import complete_topics
 from ottla.cli.output import Failure, note, print_json, usage
 from ottla.cli.session import Session, check, connected, explain
 from ottla.cli.values import CODEC_NAMES, codec_id, parse_settings, typed_bytes
@@ -48,7 +49,7 @@ _ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
 @connected
 def produce(
     session: Session,
-    topic: Annotated[str, typer.Argument(show_default=False)],
+    topic: Annotated[str, typer.Argument(show_default=False, autocompletion=complete_topics)],
     file: Annotated[
         str, typer.Option("--file", help="Read this file instead of standard input.")
     ] = "",
@@ -86,7 +87,7 @@ def produce(
     Examples:
       echo hello | ottla produce greetings
       ottla produce orders --key-separator : < orders.txt
-      ottla produce orders --file orders.json --whole --codec zstd -H source=import
+      ottla produce orders --file all.json --whole --codec zstd -H from=shop
       ottla consume a --format json | ottla produce b --json-lines
     """
     if acks not in _ACKS:

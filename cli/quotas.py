@@ -10,6 +10,7 @@ import typer
 from ottla.cli.app import family
 from ottla.cli.output import Cell, print_json, print_rows, say, usage
 from ottla.cli.session import Session, check, connected
+from ottla.cli.values import ValidateOption
 from ottla.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
@@ -121,9 +122,7 @@ def alter(
     remove: Annotated[
         list[str] | None, typer.Option("--remove", help="Name of a quota; repeatable.")
     ] = None,
-    validate_only: Annotated[
-        bool, typer.Option("--validate-only", help="Validate only, change nothing.")
-    ] = False,
+    validate_only: ValidateOption = False,
 ) -> None:
     """Set or remove quotas of a user, a client id, both, or an address."""
     entity = entity_of(user, client, ip, user_default, client_default, ip_default)

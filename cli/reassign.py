@@ -12,6 +12,7 @@ import typer
 
 from ottla.cli.app import family
 from ottla.cli.cluster_checks import throttle_problems
+from ottla.cli.completion import complete_topics
 from ottla.cli.output import Cell, Failure, bytes_text, note, print_json, print_rows, say, usage
 from ottla.cli.reassignment_file import (
     Plan,
@@ -46,7 +47,7 @@ from ottla.protocol.messages.list_partition_reassignments import (
 from ottla.protocol.topics import TopicPartition
 
 EXAMPLES = """\
-  ottla partitions reassign generate orders --brokers 1,2,3 --out plan.json --save-current old.json
+  ottla partitions reassign generate orders --brokers 1,2,3 --out plan.json
   ottla partitions reassign execute plan.json --throttle 10000000
   ottla partitions reassign verify plan.json --watch
   ottla partitions reassign cancel plan.json
@@ -55,6 +56,7 @@ EXAMPLES = """\
 
 app = family("Reassign replicas: generate, execute, verify, cancel, list.", EXAMPLES)
 
+KeepThrottle = Annotated[bool, typer.Option("--keep-throttle", help="Do not remove throttles.")]
 PlanArgument = Annotated[str, typer.Argument(metavar="PLAN.json", show_default=False)]
 _WATCH_SECONDS = 1.0
 
@@ -63,7 +65,9 @@ _WATCH_SECONDS = 1.0
 @connected
 def generate(
     session: Session,
-    topics: Annotated[list[str] | None, typer.Argument(show_default=False)] = None,
+    topics: Annotated[
+        list[str] | None, typer.Argument(show_default=False, autocompletion=complete_topics)
+    ] = None,
     brokers: Annotated[
         str, typer.Option("--brokers", help="Target broker ids with commas; none: all.")
     ] = "",
@@ -318,9 +322,7 @@ def verify(
     watch: Annotated[
         bool, typer.Option("--watch", help="Wait until it is complete, with progress.")
     ] = False,
-    keep_throttle: Annotated[
-        bool, typer.Option("--keep-throttle", help="Do not remove throttles.")
-    ] = False,
+    keep_throttle: KeepThrottle = False,
 ) -> None:
     """Check a plan and remove its throttles if it is complete. Exit code 1 if it is not."""
     plan = read_plan(plan_file)
@@ -417,6 +419,7 @@ def cancel(
     plan_file: Annotated[
         str, typer.Argument(metavar="[PLAN.json]", help="None: all reassignments in progress.")
     ] = "",
+    keep_throttle: KeepThrottle = False,
 ) -> None:
     """Cancel reassignments; replicas that were being added are removed."""
     moving = ongoing(session)
@@ -427,8 +430,9 @@ def cancel(
         return
     problems = alter(session, dict.fromkeys(chosen))
     cancelled = [item for item in chosen if item not in problems]
-    end_throttle(session, chosen, moving.keys() - set(cancelled))
-    _name_throttles_left(session)
+    if not keep_throttle:
+        end_throttle(session, chosen, moving.keys() - set(cancelled))
+        _name_throttles_left(session)
     if session.json:
         print_json({"cancelled": [str(item) for item in cancelled]})
     elif cancelled:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ottla.cli.app import family
+from ottla.cli.completion import complete_topics
 from ottla.cli.offsets import (
     EARLIEST,
     LATEST,
@@ -35,7 +36,7 @@ from ottla.protocol.topics import TopicPartition
 EXAMPLES = """\
   ottla records delete orders:0 --before-offset 1000
   ottla records delete orders --before-time 2026-03-01 --yes
-  ottla records delete --file offsets.json      the file format of kafka-delete-records
+  ottla records delete --file offsets.json     as for kafka-delete-records
 """
 
 # The first version that returns the largest timestamp (KIP-734).
@@ -55,7 +56,10 @@ def records() -> None:
 def delete(
     session: Session,
     names: Annotated[
-        list[str] | None, typer.Argument(help="topic, topic:0 or topic:0,2", show_default=False)
+        list[str] | None,
+        typer.Argument(
+            help="topic, topic:0 or topic:0,2", show_default=False, autocompletion=complete_topics
+        ),
     ] = None,
     before_offset: Annotated[
         int | None,

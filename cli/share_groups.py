@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from ottla.cli.app import family
+from ottla.cli.completion import complete_groups, complete_topics
 from ottla.cli.group_positions import Groups, Yes, delete_groups
 from ottla.cli.output import Cell, print_fields, print_json, print_rows, say, usage
 from ottla.cli.session import Session, check, connected
@@ -46,7 +47,9 @@ _TYPE = "share"
 app = family("List, describe, reset and delete share groups (KIP-932).", EXAMPLES)
 app.command("reset")(reset)
 
-GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
+GroupArgument = Annotated[
+    str, typer.Argument(metavar="GROUP", show_default=False, autocompletion=complete_groups)
+]
 
 
 @app.command("list")
@@ -173,7 +176,10 @@ def delete(session: Session, groups: Groups, yes: Yes = False) -> None:
 def delete_offsets(
     session: Session,
     group: GroupArgument,
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", show_default=False)],
+    topics: Annotated[
+        list[str],
+        typer.Argument(metavar="TOPIC...", show_default=False, autocompletion=complete_topics),
+    ],
 ) -> None:
     """Delete the state of whole topics. The group must have no members."""
     if any(":" in topic for topic in topics):

@@ -40,7 +40,7 @@ def reset(
     Examples:
       ottla share-groups reset workers orders --to-earliest
       ottla share-groups reset workers orders:0 --to-offset 1000 --execute
-      ottla share-groups reset workers --all-topics --to-datetime 2026-03-01T10:00 --execute
+      ottla share-groups reset workers --all-topics --to-datetime 2026-03-01T10:00
     """
     way = resets.chosen_way(session, to_earliest, to_latest, to_offset, to_datetime, by_duration)
     if bool(names) == all_topics:

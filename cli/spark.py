@@ -37,7 +37,7 @@ app = family(
   ottla spark run job.py input.csv
   ottla spark run --master spark://master:7077 --with delta job.py
   ottla spark land orders payments --to /data/tables --available-now
-  ottla spark land orders --to s3a://lake/tables --format iceberg --partition-by date \\
+  ottla spark land orders --to s3a://lake/tables --format iceberg \\
       --decode avro --schema-registry http://registry:8081""",
 )
 

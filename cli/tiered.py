@@ -13,6 +13,7 @@ import typer
 from ottla.broker.config.errors import ConfigError
 from ottla.broker.config.properties_file import read_properties
 from ottla.cli.app import family
+from ottla.cli.completion import complete_topics
 from ottla.cli.offsets import parse_duration
 from ottla.cli.output import Cell, Failure, bytes_text, note, print_json, print_rows, say, usage
 from ottla.cli.remote_segments import RemoteSegments, read_remote_segments
@@ -31,7 +32,8 @@ _PREFIX = "rsm.config."
 _COPIED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 
 TopicsArgument = Annotated[
-    list[str] | None, typer.Argument(help="Topics; none: all.", show_default=False)
+    list[str] | None,
+    typer.Argument(help="Topics; none: all.", show_default=False, autocompletion=complete_topics),
 ]
 ConfigOption = Annotated[
     str,
@@ -226,7 +228,7 @@ def gc(
     Examples:
       ottla tiered gc --config server.properties
       ottla tiered gc --config server.properties --min-age 7d --execute
-      ottla tiered gc --config server.properties --deleted-topic 4wbHw-GRSx6cN0FwSpkG3A
+      ottla tiered gc -c server.properties --deleted-topic 4wbHw-GRSx6cN0FwSpkG3A
     """
     min_age_ms = parse_duration(min_age)
     storage = _open(config)

@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 
 from ottla.cli.app import family
-from ottla.cli.offsets import EARLIEST, LATEST, list_offsets, parse_partitions, parse_time
+from ottla.cli.completion import complete_topics
+from ottla.cli.offsets import EARLIEST, LATEST, list_offsets, parse_offset_time, parse_partitions
 from ottla.cli.output import (
     Cell,
     Failure,
     note,
-    print_fields,
     print_json,
     print_rows,
     say,
@@ -20,7 +20,8 @@ from ottla.cli.output import (
     usage,
 )
 from ottla.cli.session import Session, check, connected, explain
-from ottla.cli.values import ConfigOption, parse_settings
+from ottla.cli.topic_describe import IfExistsOption, describe
+from ottla.cli.values import ConfigOption, ValidateOption, parse_settings
 from ottla.protocol.client.operations import Controller, Versions
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.create_partitions import (
@@ -41,12 +42,11 @@ from ottla.protocol.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from ottla.protocol.messages.metadata import MetadataResponseTopic
 from ottla.protocol.uuids import uuid_to_string
 
 EXAMPLES = """\
   ottla topics list
-  ottla topics create orders --partitions 6 --replication-factor 3 -c retention.ms=86400000
+  ottla topics create orders --partitions 6 -r 3 -c retention.ms=86400000
   ottla topics describe orders
   ottla topics alter orders --partitions 12
   ottla topics offsets orders
@@ -54,11 +54,14 @@ EXAMPLES = """\
 """
 
 app = family("List, create, describe, alter and delete topics.", EXAMPLES)
+app.command("describe")(describe)
 
-TopicArgument = Annotated[str, typer.Argument(help="Topic name.", show_default=False)]
-TopicsArgument = Annotated[list[str], typer.Argument(help="Topic names.", show_default=False)]
-ValidateOption = Annotated[
-    bool, typer.Option("--validate-only", help="Validate only, change nothing.")
+TopicArgument = Annotated[
+    str, typer.Argument(help="Topic name.", show_default=False, autocompletion=complete_topics)
+]
+TopicsArgument = Annotated[
+    list[str],
+    typer.Argument(help="Topic names.", show_default=False, autocompletion=complete_topics),
 ]
 AssignmentOption = Annotated[
     str,
@@ -177,75 +180,6 @@ def create(
 
 @app.command()
 @connected
-def describe(
-    session: Session,
-    names: TopicsArgument,
-    under_replicated: Annotated[
-        bool, typer.Option("--under-replicated", help="Only under-replicated partitions.")
-    ] = False,
-) -> None:
-    """Describe partitions: leader, replicas, in-sync replicas."""
-    found = session.client.metadata(names).topics
-    if session.json:
-        print_json([_topic_value(row) for row in found if _exists(row)])
-        return
-    for number, row in enumerate(found):
-        _exists(row)
-        if number:
-            say("")
-        fields: dict[str, Cell] = {
-            "topic": row.name,
-            "id": uuid_to_string(row.topic_id),
-            "partitions": len(row.partitions),
-            "internal": row.is_internal,
-        }
-        print_fields(fields)
-        rows = _partition_rows(row)
-        if under_replicated:
-            rows = [line for line in rows if line["state"] != "in sync"]
-        columns = ["partition", "leader", "epoch", "replicas", "in_sync", "state"]
-        print_rows(rows, columns, empty="Every replica is in sync.")
-
-
-def _exists(row: MetadataResponseTopic) -> bool:
-    check(row.error_code, f"topic {row.name}")
-    return True
-
-
-def _topic_value(row: MetadataResponseTopic) -> dict[str, object]:
-    return {
-        "name": row.name,
-        "id": uuid_to_string(row.topic_id),
-        "internal": row.is_internal,
-        "partitions": _partition_rows(row),
-    }
-
-
-def _partition_rows(row: MetadataResponseTopic) -> list[dict[str, Cell]]:
-    rows: list[dict[str, Cell]] = []
-    for item in sorted(row.partitions, key=lambda each: each.partition_index):
-        if item.leader_id < 0:
-            state = "no leader"
-        elif len(item.isr_nodes) < len(item.replica_nodes):
-            state = "under-replicated"
-        else:
-            state = "in sync"
-        rows.append(
-            {
-                "partition": item.partition_index,
-                "leader": item.leader_id if item.leader_id >= 0 else None,
-                "epoch": item.leader_epoch,
-                "replicas": item.replica_nodes,
-                "in_sync": item.isr_nodes,
-                "offline": item.offline_replicas,
-                "state": state,
-            }
-        )
-    return rows
-
-
-@app.command()
-@connected
 def alter(
     session: Session,
     name: TopicArgument,
@@ -256,6 +190,7 @@ def alter(
         ),
     ],
     replica_assignment: AssignmentOption = "",
+    if_exists: IfExistsOption = False,
     validate_only: ValidateOption = False,
 ) -> None:
     """Add partitions. Keys are then mapped to other partitions."""
@@ -272,6 +207,9 @@ def alter(
         Controller(),
     )
     result = response.results[0]
+    if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and if_exists:
+        note(f"Topic {name} does not exist.")
+        return
     check(result.error_code, f"topic {name}", result.error_message)
     if session.json:
         print_json({"name": name, "partitions": partitions, "changed": not validate_only})
@@ -287,9 +225,7 @@ def delete(
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Do not prompt for confirmation.")
     ] = False,
-    if_exists: Annotated[
-        bool, typer.Option("--if-exists", help="Succeed if the topic does not exist.")
-    ] = False,
+    if_exists: IfExistsOption = False,
 ) -> None:
     """Delete topics with all records. This cannot be undone."""
     if not yes and not typer.confirm(f"Delete {', '.join(names)} with all records?", err=True):
@@ -333,17 +269,33 @@ def delete(
 def offsets(
     session: Session,
     names: Annotated[
-        list[str], typer.Argument(help="topic, topic:0 or topic:0,2", show_default=False)
-    ],
+        list[str] | None,
+        typer.Argument(
+            help="topic, topic:0 or topic:0,2; none: all topics.",
+            show_default=False,
+            autocompletion=complete_topics,
+        ),
+    ] = None,
     time: Annotated[
-        str, typer.Option("--time", help="Also print the first offset at or after this time.")
+        str,
+        typer.Option(
+            "--time",
+            help="Also print the first offset at or after this time; or of max-timestamp, "
+            "earliest-local, latest-tiered.",
+        ),
     ] = "",
+    internal: Annotated[
+        bool, typer.Option("--internal", help="Without names: also internal topics.")
+    ] = False,
 ) -> None:
     """Print log start and log end offsets of partitions."""
+    if not names:
+        rows_of_all = session.client.metadata(None).topics
+        names = sorted(row.name or "" for row in rows_of_all if internal or not row.is_internal)
     partitions = parse_partitions(session, names)
     first = list_offsets(session, dict.fromkeys(partitions, EARLIEST))
     last = list_offsets(session, dict.fromkeys(partitions, LATEST))
-    at = list_offsets(session, dict.fromkeys(partitions, parse_time(time))) if time else {}
+    at = list_offsets(session, dict.fromkeys(partitions, parse_offset_time(time))) if time else {}
     rows: list[dict[str, Cell]] = []
     for partition in partitions:
         row: dict[str, Cell] = {
@@ -363,7 +315,7 @@ def offsets(
     if session.json:
         print_json(rows)
     else:
-        print_rows(rows, list(rows[0]) if rows else [])
+        print_rows(rows, list(rows[0]) if rows else [], empty="No topics.")
 
 
 def parse_assignment(text: str) -> list[list[int]]:

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from ottla.cli.app import family
+from ottla.cli.completion import complete_topics
 from ottla.cli.offsets import parse_partitions
 from ottla.cli.output import Cell, Failure, print_fields, print_json, print_rows, say, time_text
 from ottla.cli.session import Session, check, connected, explain
@@ -126,7 +127,10 @@ def describe(
 @connected
 def producers(
     session: Session,
-    names: Annotated[list[str], typer.Argument(help="topic, topic:0 or topic:0,2")],
+    names: Annotated[
+        list[str],
+        typer.Argument(help="topic, topic:0 or topic:0,2", autocompletion=complete_topics),
+    ],
 ) -> None:
     """List the producer states of partitions."""
     rows = [

@@ -34,9 +34,9 @@ from ottla.protocol.messages.describe_user_scram_credentials import (
 
 EXAMPLES = """\
   ottla users list
-  ottla users add alice                                    prompts for the password
+  ottla users add alice                               prompts for the password
   ottla users add alice --password-file alice.password
-  ottla users add admin --data-dir /var/lib/ottla          while the broker is stopped
+  ottla users add admin --data-dir data    the broker is stopped
   ottla users remove alice
 """
 

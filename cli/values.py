@@ -12,6 +12,9 @@ ConfigOption = Annotated[
     list[str] | None,
     typer.Option("--config", "-c", help="A setting as name=value; repeatable."),
 ]
+ValidateOption = Annotated[
+    bool, typer.Option("--validate-only", help="Validate only, change nothing.")
+]
 
 # The codecs by id, as in `compression.type`; written out so that --help imports no codec.
 CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -23,20 +23,22 @@ DEFAULT_PORT = 2181
 FILE_NAME = "ottla-znodes.db"
 
 DESCRIPTION = """\
-Start a ZooKeeper server on this machine, without Java: one process, not highly available, for
-development and tests. Production clusters use an ensemble of Apache ZooKeeper.
+Start a ZooKeeper server on this machine, without Java: one process, not highly
+available, for development and tests. Production clusters use an ensemble of
+Apache ZooKeeper.
 
-Sessions, ephemeral znodes, watches, multi, ACLs (world, auth, digest, ip) and four-letter words
-are ZooKeeper's. Containers, znodes with a time to live, SASL and TLS are not supported.
-
-The data directory can be that of a broker which ran without ZooKeeper: stop the broker, start this
-server with the broker's log.dirs, then start the broker with zookeeper.connect.
-"""
-EXAMPLES = """\
-examples:
-  ottla zookeeper                                on 127.0.0.1:2181, data in ./ottla-zookeeper
-  ottla zookeeper --port 0 --in-memory           a free port, which is printed; nothing is kept
+Examples:
+  ottla zookeeper                             on 127.0.0.1:2181
+  ottla zookeeper --port 0 --in-memory        a free port; nothing is kept
   ottla start --override zookeeper.connect=127.0.0.1:2181
+
+Sessions, ephemeral znodes, watches, multi, ACLs (world, auth, digest, ip) and
+four-letter words are ZooKeeper's. Containers, znodes with a time to live, SASL
+and TLS are not supported.
+
+The data directory (./ottla-zookeeper) can be that of a broker which ran without
+ZooKeeper: stop the broker, start this server with the broker's log.dirs, then
+start the broker with zookeeper.connect.
 """
 
 
@@ -59,7 +61,6 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="ottla zookeeper",
         description=DESCRIPTION,
-        epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
@@ -82,16 +83,16 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _port(text: str) -> int:
-    value = int(text)
+    value = int(text) if text.isdecimal() else -1
     if not 0 <= value <= 65535:
         raise argparse.ArgumentTypeError("a port is a number from 0 to 65535")
     return value
 
 
 def _tick_time_ms(text: str) -> int:
-    value = int(text)
+    value = int(text) if text.isdecimal() else 0
     if value < 10:
-        raise argparse.ArgumentTypeError("a tick takes at least 10 ms")
+        raise argparse.ArgumentTypeError("a tick is a number of milliseconds, at least 10")
     return value
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import textwrap
 from pathlib import Path
 
 from ottla.broker.config.broker_config import (
@@ -150,7 +151,11 @@ def page() -> str:
     lines += [f"| `{name}` | {here} | {why} |" for name, (here, why) in _DEVIATIONS.items()]
     lines += ["", "## Settings of Ottla\n", *_table(own, named)]
     lines += [f"\n## Broker settings\n\n{len(kafkas)} settings, {used} of them in use.\n"]
-    lines += _table(kafkas, named)
+    idle = [name for name in sorted(kafkas) if _used(name, named) == "no"]
+    lines += _table({name: kafkas[name] for name in kafkas if name not in idle}, named)
+    names = ", ".join(f"`{name}`" for name in idle)
+    lines += ["\nAccepted without effect (*used*: no); the command above prints their meaning:\n"]
+    lines += textwrap.wrap(f"{names}.", 120, break_long_words=False, break_on_hyphens=False)
     lines += ["\n## Broker settings at run time only\n", *_table(dynamic_only_settings(), named)]
     lines += ["\n## Topic settings\n"]
     lines += ["| setting | meaning | type | default | valid | default from |"]

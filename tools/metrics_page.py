@@ -69,10 +69,12 @@ _KAFKA_HEAD = """
 ## From Kafka's names
 
 For a dashboard that was made for Kafka with the JMX exporter. `*` stands for any text, `[5m]` for
-the range of your rate. The exporter makes names such as
+the range of your rate. `[,topic=*]` stands for two names: the query is that of the topics, and
+`sum(...)` of it that of the name without a topic. The exporter makes names such as
 `kafka_server_brokertopicmetrics_bytesin_total` of these, depending on its rules.
 """
 
+_BY_TOPIC = ",topic=*"
 _METRIC = re.compile(r"\b(?:ottla|process)_[a-z_]+\b")
 
 
@@ -184,12 +186,29 @@ def page(metrics: list[Served]) -> str:
             "| Kafka's JMX name | PromQL here | remark |",
             "|---|---|---|",
         ]
-        for row in rows:
-            if row.section == section:
-                query = f"`{row.query}`" if row.query else "not offered"
-                lines.append(f"| `{row.name}` | {query} | {row.remark} |")
+        for row in _merged([row for row in rows if row.section == section]):
+            query = f"`{row.query}`" if row.query else "not offered"
+            lines.append(f"| `{row.name}` | {query} | {row.remark} |")
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _merged(rows: list[Row]) -> list[Row]:
+    """One row where the metric of a topic and the sum over all topics differ in nothing else."""
+    by_name = {row.name: row for row in rows}
+    merged = []
+    for row in rows:
+        whole = by_name.get(row.name.removesuffix(_BY_TOPIC))
+        part = by_name.get(f"{row.name}{_BY_TOPIC}")
+        if whole is not row and whole is not None and _is_sum(whole, row):
+            merged.append(row._replace(name=f"{whole.name}[{_BY_TOPIC}]"))
+        elif part is None or not _is_sum(row, part):
+            merged.append(row)
+    return merged
+
+
+def _is_sum(whole: Row, part: Row) -> bool:
+    return whole.query == f"sum({part.query})" and whole.remark == part.remark
 
 
 def _short(name: str) -> str:

@@ -197,7 +197,7 @@ _files: dict[str, str] = {}
 
 
 def _is_file(code: CodeType, filename: str) -> bool:
-    """The package has links to the folders of its parts: one file may have several names."""
+    """Real paths are compared: the checkout itself may be reached by a link."""
     name = code.co_filename
     if name not in _files:
         _files[name] = os.path.realpath(name)

@@ -17,6 +17,7 @@ from tools.configuration_page import (
     WITHOUT_EFFECT,
     names_in_the_code,
     page,
+    unused,
     without_effect_file,
 )
 
@@ -45,7 +46,9 @@ def test_the_broker_names_what_it_does_not_use() -> None:
 def test_every_setting_has_a_line() -> None:
     text = page()
     names = [*broker_settings(), *topic_settings()]
-    assert [name for name in names if f"\n| `{name}` |" not in text] == []
+    without_line = [name for name in names if f"\n| `{name}` |" not in text]
+    assert sorted(without_line) == unused()
+    assert [name for name in unused() if f"`{name}`" not in text] == []
 
 
 def test_what_protects_something_is_shown_by_a_test() -> None:

@@ -72,11 +72,19 @@ def _section(program: Program, results: Results) -> list[str]:
     lines = [f"## {program.title}", ""]
     if program.notes:
         lines += [*program.notes, ""]
-    lines += ["| check | Ottla | Kafka |", "|---|---|---|"]
-    for name in results.names():
-        marks = " | ".join(_MARKS[results.state(kind, name)] for kind in (OTTLA, KAFKA))
-        lines.append(f"| {name} | {marks} |")
-    return [*lines, ""]
+    states = {
+        name: tuple(results.state(kind, name) for kind in (OTTLA, KAFKA))
+        for name in results.names()
+    }
+    verified = [name for name, state in states.items() if all(state)]
+    if verified:
+        lines += [f"Verified on both: {'; '.join(verified)}.", ""]
+    rest = {name: state for name, state in states.items() if not all(state)}
+    if rest:
+        lines += ["| check | Ottla | Kafka |", "|---|---|---|"]
+        lines += [f"| {name} | {_MARKS[a]} | {_MARKS[b]} |" for name, (a, b) in rest.items()]
+        lines.append("")
+    return lines
 
 
 def _passed(results: Results, kind: str) -> str:

@@ -79,7 +79,7 @@ _NOT_RUN = """
 The other classes of the jar whose harness can start a broker or a ZooKeeper. What is not named here
 has mocks, or has no tests of its own.
 
-| class | reason |
+| reason | classes |
 |---|---|
 """
 
@@ -89,32 +89,43 @@ Columns = Mapping[str, Mapping[str, Mapping[str, Kept]]]
 def write_page(classes: Sequence[str], columns: Columns) -> None:
     """Writes the page from the results that are kept (broker, class, test)."""
     reasons = read_reasons(FOLDER / "internals.txt")
-    rows, rest = [], []
+    rows: list[str] = []
+    equal: list[str] = []
+    rest: dict[tuple[str, str], list[str]] = {}
     for class_name in classes:
         mine, others = (_counted(columns[each].get(class_name, {})) for each in ("ottla", "kafka"))
         tests = dict.fromkeys((*others, *mine))
         dates = [each.date for each in (*mine.values(), *others.values())]
-        rows.append(
-            f"| `{class_name}` | {len(tests) or '-'} | {_passed(others)} | {_passed(mine)} "
-            f"| {max(dates, default='-')} |"
-        )
+        if _passed(mine) == _passed(others) == str(len(tests)):
+            equal.append(f"`{class_name.rpartition('.')[2]}` ({len(tests)})")
+        else:
+            rows.append(
+                f"| `{class_name}` | {len(tests) or '-'} | {_passed(others)} | {_passed(mine)} "
+                f"| {max(dates, default='-')} |"
+            )
         for test, result in mine.items():
             if result.status == FAILED:
                 why = reason_for(reasons, class_name, test) or result.error
                 on_kafka = others[test].status.lower() if test in others else "not run"
                 name = f"{class_name.rpartition('.')[2]}.{test}"
-                rest.append(f"| `{name}` | {on_kafka} | {why.replace('|', ' ')} |")
+                rest.setdefault((why.replace("|", " "), on_kafka), []).append(f"`{name}`")
     text = _HEAD + "\n" + _totals(classes, columns)
     text += (
         "\n| class | tests | passed on Kafka | passed on Ottla | date |\n|---|---|---|---|---|\n"
     )
     text += "\n".join(rows)
-    text += "\n\n## What does not pass on Ottla\n\n"
-    text += "| test | on Kafka | reason |\n|---|---|---|\n" + "\n".join(rest) + "\n"
-    text += _NOT_RUN + "\n".join(
-        f"| `{name}` | {reason} |" for name, reason in read_not_run(FOLDER / "not_run.txt").items()
-    )
-    text += "\n"
+    text += "\n\nAll tests of these classes pass on both, with the number of tests:\n\n"
+    text += f"{', '.join(equal)}.\n"
+    text += "\n## What does not pass on Ottla\n\n"
+    text += "| reason | on Kafka | tests |\n|---|---|---|\n"
+    for (why, on_kafka), tests_of_reason in rest.items():
+        text += f"| {why} | {on_kafka} | {', '.join(tests_of_reason)} |\n"
+    not_run: dict[str, list[str]] = {}
+    for name, reason in read_not_run(FOLDER / "not_run.txt").items():
+        not_run.setdefault(reason, []).append(f"`{name}`")
+    text += _NOT_RUN
+    for reason, names in not_run.items():
+        text += f"| {reason} | {', '.join(names)} |\n"
     PAGE.write_text(text, "utf-8")
 
 

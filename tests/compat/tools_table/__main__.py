@@ -151,14 +151,21 @@ def page(rows: list[tuple[Command, int, str]]) -> str:
         "Apache Kafka 3.9.1 in ZooKeeper mode. `python -m tests.compat.tools_table` runs them and",
         "writes this page. Both have `group.coordinator.rebalance.protocols=classic`, since Kafka",
         "3.9 has no other groups there. Outputs are compared without addresses, ids and times:",
-        f"{equal} of {len(rows)} are equal.",
+        f"{equal} of {len(rows)} are equal; `tests/compat/tools_table/commands.txt` lists all.",
         "",
-        "| command | on Kafka 3.9.1 | on Ottla |",
-        "|---|---|---|",
+        "| tool | commands | the same on Ottla | the same error in other words |",
+        "|---|---|---|---|",
     ]
-    for command, code, found in rows:
+    for tool in dict.fromkeys(command.tool for command, _, _ in rows):
+        found = [each for command, _, each in rows if command.tool == tool]
+        lines.append(
+            f"| `{tool}` | {len(found)} | {found.count(SAME)} | {found.count(SAME_ERROR) or ''} |"
+        )
+    lines += ["", "| not the same | on Kafka 3.9.1 | on Ottla |", "|---|---|---|"]
+    for command, code, each in rows:
         kafka = "result" if code == 0 else "does not end" if code < 0 else "error"
-        lines.append(f"| `{command}` | {kafka} | {found} |")
+        if each not in (SAME, SAME_ERROR):
+            lines.append(f"| `{command}` | {kafka} | {each} |")
     return "\n".join(lines) + "\n"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 import typer
@@ -53,6 +54,23 @@ def test_a_table_on_a_terminal(
     printed = capsys.readouterr().out
     assert SHOWN in printed
     assert len(printed.splitlines()) == 2
+
+
+@pytest.mark.parametrize("columns", [80, 60, 40])
+def test_long_names_fold_and_numbers_stay_whole(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    name, client = "n" * 200, "c" * 90
+    row = {"topic": name, "partition": 7, "committed": 123_456_789_012, "end": 99_999_999_999}
+    print_rows([{**row, "client": client, "size": "123.4 MiB"}], [*row, "client", "size"])
+    printed = re.sub(r"\x1b\[\d*m", "", capsys.readouterr().out)
+    assert max(map(len, printed.splitlines())) <= columns
+    assert (printed.count("n"), printed.count("c")) == (200, 90)  # headings are in capitals
+    assert "123456789012" in printed
+    assert "99999999999" in printed
+    assert "123.4 MiB" in printed
 
 
 def test_fields_notes_and_sentences(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,507 @@
+"""Command lines of Kafka's tools as command lines of Ottla.
+
+    ottla kafka-topics.sh --create --topic orders --partitions 3     the whole line of Kafka
+    ottla topics --create --topic orders --partitions 3              Kafka's action and flags
+    ottla topics create --topic orders -p 3                          Kafka's flags among Ottla's
+
+In the first two forms a flag means what it means in Kafka. In the third the options of the command
+come first: `--timeout` is in seconds. `kafka_flags.py` has the meaning of each flag.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ottla.cli.kafka_flags import OTHER_SCRIPTS, TOOLS, Flag, Tool
+from ottla.cli.output import usage
+
+Words = list[str]
+#: The options of a command by their names: whether each has a value.
+OwnOptions = Callable[[Sequence[str]], dict[str, bool]]
+
+# The families that take the actions of a tool as flags: `ottla topics --list`.
+_FAMILIES = {
+    ("topics",): "kafka-topics",
+    ("configs",): "kafka-configs",
+    ("groups",): "kafka-consumer-groups",
+    ("acls",): "kafka-acls",
+    ("partitions", "reassign"): "kafka-reassign-partitions",
+    ("records",): "kafka-delete-records",
+    ("log",): "kafka-dump-log",
+}
+_TOOL_OF = {tuple(words.split()): tool for tool in TOOLS.values() for words in tool.commands}
+# `quotas` and `users` have no flags in common with kafka-configs but --user.
+_COMPOSED = "kafka-configs"
+
+
+class Plan(NamedTuple):
+    """The command lines that do what was typed, in order; whether Kafka's tool was named."""
+
+    lines: list[Words]
+    is_translated: bool = False
+
+
+class Given(NamedTuple):
+    """The flags of Kafka of one command line, with their values, and all other words in order."""
+
+    tool: Tool
+    flags: dict[str, list[str]]
+    others: Words
+    is_kafka_style: bool
+
+    def last(self, flag: str) -> str | None:
+        """The last value of a flag, "" for one without a value; None if it is not there."""
+        values = self.flags.get(flag)
+        return values[-1] if values else None
+
+    def each(self, flag: str) -> list[str]:
+        """All values of a flag, and the items of each that is a list."""
+        return [item for value in self.flags.get(flag, ()) for item in value.split(",") if item]
+
+
+def plan(arguments: Sequence[str], own_options: OwnOptions) -> Plan:
+    """The command lines for `arguments`: they themselves, if they have no flag of Kafka.
+
+    Raises Failure (wrong usage) for a flag that has no counterpart; the text has the way.
+    """
+    words = list(arguments)
+    name = words[0].removesuffix(".sh") if words else ""
+    if name in OTHER_SCRIPTS:
+        raise usage(f"{name}: {OTHER_SCRIPTS[name]}")
+    if name in TOOLS:
+        return _of_tool(TOOLS[name], words[1:])
+    for family, tool in _FAMILIES.items():
+        rest = words[len(family) :]
+        if tuple(words[: len(family)]) == family and rest and _flag(TOOLS[tool], rest[0]):
+            if rest[0] == "--help":
+                break
+            return _of_tool(TOOLS[tool], rest)
+    for length in (3, 2, 1):
+        command = tuple(words[:length])
+        if command in _TOOL_OF:
+            return _of_command(_TOOL_OF[command], command, words[length:], own_options(command))
+    return Plan([words])
+
+
+def help_text(tool: Tool) -> str:
+    """What `ottla kafka-topics --help` prints: each flag with its meaning, in 80 columns."""
+    import textwrap
+
+    title = f"Kafka's {tool.name} in Ottla: {', '.join(f'ottla {each}' for each in tool.commands)}."
+    lines = [*textwrap.wrap(title, 80), ""]
+    for flag in tool.flags.values():
+        left = f"  {flag.name} {flag.value}".rstrip()
+        prefix = {">": "ottla ", ".": "accepted: ", "!": "refused: "}.get(flag.kind, "")
+        if len(left) > 30:
+            lines.append(left)
+            left = ""
+        lines += textwrap.wrap(
+            prefix + flag.text,
+            80,
+            initial_indent=left.ljust(32),
+            subsequent_indent=" " * 32,
+            break_on_hyphens=False,
+        )
+    return "\n".join(lines)
+
+
+def _flag(tool: Tool, word: str) -> Flag | None:
+    return tool.flags.get(word.partition("=")[0])
+
+
+def _of_tool(tool: Tool, words: Words) -> Plan:
+    if not words or "--help" in words:
+        print(help_text(tool))
+        raise SystemExit(0)
+    if "--version" in words:
+        return Plan([["--version"]])
+    given = _read(tool, words, {}, is_kafka_style=True)
+    return Plan([line for line in _lines(given, None) if line], is_translated=True)
+
+
+def _of_command(tool: Tool, command: tuple[str, ...], words: Words, own: dict[str, bool]) -> Plan:
+    if any(role in words for role in _ROLES):  # they divide the resources among two commands
+        own = {}
+    given = _read(tool, words, own, is_kafka_style=False)
+    if not given.flags:
+        return Plan([[*command, *words]])
+    if tool.name == _COMPOSED:
+        if command[0] != "configs":  # --user of quotas is their own
+            return Plan([[*command, *words]])
+        given.flags["--describe" if command[1] == "describe" else "--alter"] = [""]
+    return Plan(_lines(given, list(command)))
+
+
+def _read(tool: Tool, words: Words, own: dict[str, bool], *, is_kafka_style: bool) -> Given:
+    """Raises Failure for a flag without its value."""
+    given = Given(tool, {}, [], is_kafka_style)
+    rest = iter(words)
+    for word in rest:
+        name, has_value, value = word.partition("=")
+        flag = tool.flags.get(name)
+        if word == "--":
+            given.others.extend((word, *rest))
+        elif name in own and not (name == "--offset" and (_peek(words, word) in _OFFSETS)):
+            given.others.append(word)
+            if own[name] and not has_value:
+                given.others.extend(item for item in (next(rest, None),) if item is not None)
+        elif flag is None or name in ("--help", "--version"):
+            given.others.append(word)
+        else:
+            if not has_value and flag.value == "V":
+                found = next(rest, None)
+                if found is None:
+                    raise usage(f"{name} of {tool.name} needs a value.")
+                value = found
+            elif not has_value and flag.value == "[V]":
+                following = words[words.index(word) + 1 :]
+                if following and not following[0].startswith("-"):
+                    value = next(rest)
+            given.flags.setdefault(name, []).append(value)
+    return given
+
+
+def _peek(words: Words, word: str) -> str:
+    """The word after `word`, or its value behind an equals sign."""
+    value = word.partition("=")[2]
+    following = words[words.index(word) + 1 :]
+    return value or (following[0] if following else "")
+
+
+def _lines(given: Given, command: Words | None) -> list[Words]:
+    for name in given.flags:
+        flag = given.tool.flags[name]
+        if flag.kind == "!":
+            raise usage(f"{name} of {given.tool.name}: {flag.text}.")
+    if given.tool.name == _COMPOSED:
+        from ottla.cli.kafka_configs import configs_lines
+
+        return configs_lines(given)
+    actions = [name for name in given.flags if given.tool.flags[name].kind == ">"]
+    if command is None:
+        if given.tool.has_actions and len(actions) != 1:
+            names = " ".join(f for f, each in given.tool.flags.items() if each.kind == ">")
+            raise usage(f"{given.tool.name} needs exactly one of {names}.")
+        command = given.tool.flags[actions[0]].tokens if actions else given.tool.commands[0].split()
+    translate = _TRANSLATORS.get(given.tool.name, _simple)
+    return translate(given, command)
+
+
+def _simple(given: Given, command: Words, special: Words | None = None) -> list[Words]:
+    """The command with the flags that have one meaning each, in the order of the table."""
+    first: Words = []
+    arguments: Words = []
+    options: Words = []
+    for name, flag in given.tool.flags.items():
+        for value in given.flags.get(name, ()):
+            if flag.kind == "N":
+                (first if flag.text == "GROUP" else arguments).append(value)
+            elif flag.kind == "-":
+                options += [flag.text, value] if flag.value else [flag.text]
+    options += _seconds(given)
+    return [[*command, *first, *_of_others(given, arguments), *options, *(special or [])]]
+
+
+def _of_others(given: Given, arguments: Words) -> Words:
+    if "--" in given.others:
+        at = given.others.index("--")
+        return [*given.others[:at], *arguments, *given.others[at + 1 :]]
+    return [*given.others, *arguments]
+
+
+def _seconds(given: Given) -> Words:
+    """Kafka's timeouts in milliseconds as --timeout."""
+    for name, flag in given.tool.flags.items():
+        value = given.last(name)
+        if flag.kind == "*" and flag.text == "--timeout in seconds" and value is not None:
+            if not value.isdecimal():
+                raise usage(f"{name} {value} is not a number of milliseconds.")
+            return ["--timeout", f"{int(value) / 1000:g}"]
+    return []
+
+
+def _topics(given: Given, command: Words) -> list[Words]:
+    special: Words = []
+    action = command[1]
+    if given.is_kafka_style:
+        if action == "delete":
+            special.append("--yes")  # Kafka's tool asks no question
+        if action == "list" and "--exclude-internal" not in given.flags:
+            special.append("--internal")
+    if action == "list" and "--topic" in given.flags:
+        raise usage("`ottla topics list` lists all topics; `ottla topics describe NAME` is of one.")
+    return _simple(given, command, special)
+
+
+def _offsets(given: Given, command: Words) -> list[Words]:
+    names = list(given.flags.get("--topic", ()))
+    numbers = given.last("--partitions")
+    if numbers is not None:
+        names = [f"{name}:{numbers}" for name in names]
+    for item in given.each("--topic-partitions"):
+        if "-" in item.partition(":")[2]:
+            raise usage(f"--topic-partitions {item}: name the partitions, such as orders:0,1.")
+        names.append(item)
+    special = [*names]
+    if not names and given.is_kafka_style and "--exclude-internal-topics" not in given.flags:
+        special.append("--internal")
+    return _simple(given, command, special)
+
+
+def _properties(given: Given, *flags: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for flag in flags:
+        for text in given.flags.get(flag, ()):
+            name, _, value = text.partition("=")
+            found[name.strip()] = value
+    return found
+
+
+def _is_true(text: str | None) -> bool:
+    return (text or "").strip().lower() == "true"
+
+
+_CLIENT_FILE = "write it into a file for --command-config"
+
+
+def _produce(given: Given, command: Words) -> list[Words]:
+    special: Words = []
+    codec = given.last("--compression-codec")
+    settings = _properties(given, "--producer-property")
+    if codec is not None or "compression.type" in settings:
+        special += ["--codec", settings.pop("compression.type", "") or codec or "gzip"]
+    if "acks" in settings:
+        special += ["--acks", settings.pop("acks")]
+    for name in settings:
+        if name not in ("linger.ms", "batch.size", "retries", "enable.idempotence"):
+            raise usage(f"--producer-property {name}: {_CLIENT_FILE}.")
+    of_lines = _properties(given, "--property")
+    separator = of_lines.pop("key.separator", "\\t")
+    if _is_true(of_lines.pop("parse.key", "")):
+        special += ["--key-separator", separator]
+    if "null.marker" in of_lines:
+        special += ["--null", of_lines.pop("null.marker")]
+    if _is_true(of_lines.get("parse.headers")):
+        raise usage("--property parse.headers=true: use `ottla produce --json-lines` or -H.")
+    for name, value in of_lines.items():
+        if name not in ("ignore.error", "parse.headers") and not name.startswith("headers."):
+            raise usage(f"--property {name}={value}: see `ottla produce --help` for lines.")
+    return _simple(given, command, special)
+
+
+_OFFSETS = ("earliest", "latest")
+_PRINTED = {
+    "print.key": "--key",
+    "print.headers": "--headers",
+    "print.timestamp": "--timestamp",
+    "print.partition": "--where",
+    "print.offset": "--where",
+}
+_DEFAULT_FORMATTER = "DefaultMessageFormatter"
+
+
+def _consume(given: Given, command: Words) -> list[Words]:
+    special: Words = []
+    settings = _properties(given, "--consumer-property")
+    isolation = settings.pop("isolation.level", given.last("--isolation-level") or "")
+    if isolation not in ("", "read_committed", "read_uncommitted"):
+        raise usage(f"--isolation-level {isolation} is not read_committed or read_uncommitted.")
+    if isolation == "read_committed":
+        special.append("--read-committed")
+    if "group.id" in settings:
+        special += ["--group", settings.pop("group.id")]
+    start = settings.pop("auto.offset.reset", "")
+    for name in settings:
+        raise usage(f"--consumer-property {name}: {_CLIENT_FILE}.")
+    offset = given.last("--offset") or start
+    begins = "--from-beginning" in given.flags
+    if offset and not begins:
+        ends = {"earliest": ["--from-beginning"], "latest": ["--from-end"]}
+        special += ends.get(offset, ["--offset", offset])
+    special += _line_options(_properties(given, "--property"))
+    for name in ("--key-deserializer", "--value-deserializer"):
+        if given.last(name) not in (None, "") and not str(given.last(name)).endswith(
+            ".StringDeserializer"
+        ):
+            raise usage(f"{name}: Java classes cannot be loaded; use `ottla consume --format hex`.")
+    if not (given.last("--formatter") or _DEFAULT_FORMATTER).endswith(_DEFAULT_FORMATTER):
+        raise usage(
+            "--formatter: Java classes cannot be loaded; use `ottla consume --format json`."
+        )
+    if given.is_kafka_style:
+        waits = "--timeout-ms" not in given.flags
+        if waits:
+            special.append("--follow")
+        elif not begins and not offset and "--group" not in given.flags:
+            special.append("--from-end")
+    return _simple(given, command, special)
+
+
+def _line_options(properties: dict[str, str]) -> Words:
+    words: Words = []
+    for name, value in properties.items():
+        if name in _PRINTED:
+            if _is_true(value) and _PRINTED[name] not in words:
+                words.append(_PRINTED[name])
+        elif name == "key.separator":
+            words += ["--separator", value]
+        elif (name, value) != ("print.value", "true"):
+            raise usage(
+                f"--property {name}={value}: see `ottla consume --help`, or print --format json."
+            )
+    return words
+
+
+def _groups(given: Given, command: Words) -> list[Words]:
+    special: Words = []
+    action = command[1]
+    if given.is_kafka_style and action == "delete":
+        special.append("--yes")
+    if "--all-groups" in given.flags:
+        if action != "describe":
+            raise usage(f"--all-groups: name the groups, `ottla groups {action} GROUP`.")
+        special.append("--all")
+    if action == "list":
+        for state in given.each("--state"):
+            special += ["--state", state]
+        for kind in given.each("--type"):
+            special += ["--type", kind]
+    return _simple(given, command, special)
+
+
+_ACL_RESOURCES = {
+    "--topic": "--topic",
+    "--group": "--group",
+    "--transactional-id": "--transactional-id",
+    "--delegation-token": "--delegation-token",
+    "--user-principal": "--user",
+}
+
+_ROLES = {
+    "--producer": {
+        "--topic": ["write", "describe", "create"],
+        "--transactional-id": ["write", "describe"],
+    },
+    "--consumer": {"--topic": ["read", "describe"], "--group": ["read"]},
+}
+
+
+def _acls(given: Given, command: Words) -> list[Words]:
+    """One command for each resource, and for what --producer and --consumer allow."""
+    action = command[1]
+    common = _principals(given, action)
+    if "--force" in given.flags and action == "remove":
+        common.append("--yes")
+    pattern = (given.last("--resource-pattern-type") or "literal").lower()
+    if pattern == "prefixed":
+        common += ["--prefixed"] if action != "list" else []
+    elif pattern == "match" and action == "list":
+        common.append("--matching")
+    elif pattern not in ("literal", "any") or (pattern == "any" and action != "list"):
+        raise usage(
+            f"--resource-pattern-type {pattern}: `ottla acls list --matching` lists them; add and "
+            "remove literal and prefixed ones."
+        )
+    lines: list[Words] = []
+    for flag, option in _ACL_RESOURCES.items():
+        for name in given.flags.get(flag, ()):
+            operations = _acl_operations(given, flag) if action != "list" else []
+            if operations is not None:
+                lines += _simple(given, command, [option, name, *operations, *common])
+    if "--cluster" in given.flags or "--idempotent" in given.flags:
+        own = [word for name in given.flags.get("--operation", ()) for word in ("-o", name)]
+        wanted = (
+            ["-o", "idempotent-write"] if "--idempotent" in given.flags else own or ["-o", "all"]
+        )
+        lines += _simple(
+            given, command, ["--cluster", *(wanted if action != "list" else ()), *common]
+        )
+    return lines or _simple(given, command, common)
+
+
+def _principals(given: Given, action: str) -> Words:
+    words: Words = []
+    for verb in ("allow", "deny"):
+        for principal in given.flags.get(f"--{verb}-principal", ()):
+            words += ["--principal" if action == "remove" else f"--{verb}", principal]
+        for host in given.flags.get(f"--{verb}-host", ()):
+            words += ["--host", host]
+    return words
+
+
+def _acl_operations(given: Given, flag: str) -> Words | None:
+    """The operations on a resource of this kind; None if the roles give none."""
+    played = [role for role in _ROLES if role in given.flags]
+    if played:
+        names = [each for role in played for each in _ROLES[role].get(flag, ())]
+        if not names:
+            return None
+    else:
+        names = given.flags.get("--operation", ["all"])
+    return [word for name in dict.fromkeys(names) for word in ("-o", name)]
+
+
+def _elections(given: Given, command: Words) -> list[Words]:
+    special: Words = []
+    topic, partition = given.last("--topic"), given.last("--partition")
+    if topic is not None:
+        special.append(topic if partition is None else f"{topic}:{partition}")
+    kind = (given.last("--election-type") or "preferred").lower()
+    if kind not in ("preferred", "unclean"):
+        raise usage(f"--election-type {kind} is not preferred or unclean.")
+    if kind == "unclean":
+        special.append("--unclean")
+    return _simple(given, command, special)
+
+
+def _log_dirs(given: Given, command: Words) -> list[Words]:
+    special = given.each("--topic-list")
+    for broker in given.each("--broker-list"):
+        special += ["--broker", broker]
+    return _simple(given, command, special)
+
+
+def _records(given: Given, command: Words) -> list[Words]:
+    return _simple(given, command, ["--yes"] if given.is_kafka_style else [])
+
+
+def _transactions(given: Given, command: Words) -> list[Words]:
+    special: Words = []
+    topic, partition = given.last("--topic"), given.last("--partition")
+    if command[1] == "find-hanging":
+        if partition is not None:
+            raise usage(
+                f"--partition: use `ottla transactions producers {topic or 'TOPIC'}:{partition}`."
+            )
+        special += ["--topic", topic] if topic is not None else []
+    elif topic is not None:
+        special.append(topic if partition is None else f"{topic}:{partition}")
+    if given.is_kafka_style and command[1] == "abort":
+        special.append("--yes")
+    return _simple(given, command, special)
+
+
+def _dump(given: Given, command: Words) -> list[Words]:
+    return _simple(given, command, given.each("--files"))
+
+
+_TRANSLATORS: dict[str, Callable[[Given, Words], list[Words]]] = {
+    "kafka-topics": _topics,
+    "kafka-get-offsets": _offsets,
+    "kafka-console-producer": _produce,
+    "kafka-console-consumer": _consume,
+    "kafka-consumer-groups": _groups,
+    "kafka-acls": _acls,
+    "kafka-leader-election": _elections,
+    "kafka-log-dirs": _log_dirs,
+    "kafka-delete-records": _records,
+    "kafka-transactions": _transactions,
+    "kafka-dump-log": _dump,
+}
+
+
+def shown(lines: list[Words]) -> str:
+    """The command lines as one would type them."""
+    return "; ".join(f"ottla {shlex.join(line)}" for line in lines)
