@@ -98,7 +98,8 @@ T = TypeVar("T")
 
 class Controller:
     """See the module. `admit_topic` may reject topics. `on_controller_change` is called with
-    the broker id of the active controller, -1 while there is none."""
+    the broker id of the active controller, -1 while there is none; `on_kraft` with the problem
+    when a KRaft controller has taken over the cluster."""
 
     def __init__(
         self,
@@ -112,6 +113,7 @@ class Controller:
         supported_features: Mapping[str, tuple[int, int]] | None = None,
         admit_topic: Admit = admit_every_topic,
         on_controller_change: Callable[[int], None] = lambda _id: None,
+        on_kraft: Callable[[str], None] = lambda _problem: None,
         on_event_processed: EventProcessedCallback = ignore_processed_event,
     ) -> None:
         self.broker_id = broker_id
@@ -129,6 +131,7 @@ class Controller:
             {} if supported_features is None else supported_features,
             self._topic_deleted,
             on_controller_change,
+            on_kraft,
             on_event_processed,
         )
         self._queue = self._lifecycle.queue
@@ -154,6 +157,11 @@ class Controller:
             fix = f'write the one that is right as "topic_id" into {znodes.topic_path(topic)}'
             found[topic] = problem, fix
         return found
+
+    @property
+    def kraft_problem(self) -> str:
+        """How a KRaft controller has taken over the cluster; empty otherwise."""
+        return self._lifecycle.kraft_problem
 
     def waiting_deletions(self) -> dict[str, str]:
         """What the deletion of a topic waits for, by topic, of the active controller."""

@@ -19,6 +19,7 @@ from ottla.broker.observability.faults import (
     deletion_faults,
     dynamic_setting_faults,
     held_log_faults,
+    kraft_fault,
     leader_epoch_fault,
     older_tree_fault,
     security_znode_faults,
@@ -66,6 +67,7 @@ def _replica_faults(parts: Broker) -> list[Fault]:
     strays = parts.strays
     found = [
         broker_id_fault(parts.registration.taken),
+        kraft_fault(parts.controller.kraft_problem),
         older_tree_fault(strays.newer_zxid),
         leader_epoch_fault([str(key) for key in parts.replica_epochs.ahead]),
     ]
