@@ -56,6 +56,13 @@ FAULTS = (
     *(ID_TAKEN, KRAFT, DELETION_WAITS),
 )
 
+#: With them Kafka would start on the same directories and znodes without records or changes that
+#: are there, or not at all.
+STAND_IN_THE_WAY = frozenset(
+    (OFFLINE, FULL, ZOOKEEPER, ZNODE_FILE, NO_CONTROLLER, REMOTE_STORAGE, SET_ASIDE, OLDER_TREE)
+    + (LEADER_EPOCHS, HELD_LOG, TOPIC_ZNODE, SECURITY_ZNODE, ID_TAKEN, KRAFT, DELETION_WAITS)
+)
+
 # Time enough to get a new certificate, in an organisation with a process for it.
 EXPIRING_DAYS = 14
 

@@ -53,6 +53,7 @@ def observe(parts: Broker) -> Observed:
         remote_storage=(lambda: None) if remote_logs is None else remote_logs.problem,
         replicas=partial(_replica_faults, parts),
         settings=partial(_settings_faults, parts),
+        compactions=lambda: parts.log_cleaner.cleaner.compactions,
     )
 
 
@@ -90,11 +91,10 @@ def _traffic(parts: Broker) -> Traffic:
 def serve_parts(
     endpoint: HttpEndpoint | None, parts: Broker, state: BrokerState, events: EventLog | None
 ) -> None:
-    """Metrics from now on, and with `events` the console, too. A worker tells its state by Kafka's
-    protocol even without an HTTP port, for `ottla workers`."""
+    """Metrics from now on, and with `events` the console, too. The state is also there by Kafka's
+    protocol without an HTTP port, for `ottla workers` and `ottla migrate`."""
     texts = parts.config_describer.broker_texts
-    if endpoint is not None or parts.config.worker is not None:
-        texts[BROKER_STATE] = lambda: json.dumps(state.document())
+    texts[BROKER_STATE] = lambda: json.dumps(state.document())
     if endpoint is None:
         return
     registry = build_registry(_measured(parts, state))

@@ -99,6 +99,8 @@ def _to_kafka_4(cluster: Cluster) -> None:
     cluster.replace_controller(nodes.controller(migrates=False), is_4=True)
     cluster.roll("Kafka 4.3.1", nodes.kafka_on_kraft, is_4=True)
     finalize_features(nodes.bootstrap)
+    # So that each of them loads groups from what Ottla has written.
+    CommandLine(nodes.bootstrap).done("partitions", "elect-leaders")
     steps.check("Kafka 4.3.1", has_new_groups=True)
     newest = [each for each in cluster.brokers.values() if isinstance(each, JavaProcess)]
     for each in newest:
