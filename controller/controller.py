@@ -388,17 +388,20 @@ class Controller:
         return {partition: row if row.code else timed_out for partition, row in rows.items()}
 
     async def alter_partition_reassignments(
-        self, targets: Targets
+        self, targets: Targets, *, may_change_count: bool = True
     ) -> dict[TopicPartition, ApiError]:
         """AlterPartitionReassignments: target replicas by partition, None cancels. A row without an
-        error means that the reassignment is started, not that it is completed."""
+        error means that the reassignment is started, not that it is completed. Without
+        `may_change_count` a partition keeps its number of replicas (KIP-860)."""
 
         async def start(batch: Targets) -> dict[TopicPartition, ApiError]:
             requested = [ids for ids in batch.values() if ids]
             await self._lifecycle.refresh_brokers_if_missing(
                 ids={each for ids in requested for each in ids}
             )
-            return await self._lifecycle.reassignment.alter(batch)
+            return await self._lifecycle.reassignment.alter(
+                batch, may_change_count=may_change_count
+            )
 
         rows: dict[TopicPartition, ApiError] = {}
         state = ControllerState.ALTER_PARTITION_REASSIGNMENT
@@ -454,14 +457,20 @@ class Controller:
         return await self._call("AllocateProducerIds", ControllerState.IDLE, work)
 
     async def update_features(
-        self, updates: Iterable[FeatureUpdate], *, validate_only: bool = False
+        self,
+        updates: Iterable[FeatureUpdate],
+        *,
+        validate_only: bool = False,
+        is_all_or_nothing: bool = False,
     ) -> dict[str, ApiError]:
-        """UpdateFeatures: a row for each feature."""
+        """UpdateFeatures: a row for each feature; see `Features.update`."""
         wanted = list(updates)
         return await self._call(
             "UpdateFeatures",
             ControllerState.UPDATE_FEATURES,
-            lambda: self._lifecycle.features.update(wanted, validate_only=validate_only),
+            lambda: self._lifecycle.features.update(
+                wanted, validate_only=validate_only, is_all_or_nothing=is_all_or_nothing
+            ),
         )
 
     async def _call(self, name: str, state: ControllerState, work: Callable[[], Awaitable[T]]) -> T:

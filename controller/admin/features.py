@@ -106,10 +106,15 @@ class Features:
         self.finalized = levels
 
     async def update(
-        self, updates: Iterable[FeatureUpdate], *, validate_only: bool = False
+        self,
+        updates: Iterable[FeatureUpdate],
+        *,
+        validate_only: bool = False,
+        is_all_or_nothing: bool = False,
     ) -> dict[str, ApiError]:
-        """UpdateFeatures: a row for each feature; the valid ones are written. What is finalized
-        is read again: a tool may have written the znode."""
+        """UpdateFeatures: a row for each feature; the valid ones are written, with
+        `is_all_or_nothing` only if all are valid. What is finalized is read again: a tool may have
+        written the znode."""
         await self.load()
         await self._load_own()
         in_effect = self._in_effect()
@@ -126,7 +131,7 @@ class Features:
                 levels.pop(update.feature)
             else:
                 levels[update.feature] = update.level
-        if validate_only:
+        if validate_only or (is_all_or_nothing and any(row.code for row in rows.values())):
             return rows
         general = {name: level for name, level in levels.items() if name not in OWN_FEATURES}
         if general != self.finalized:

@@ -127,3 +127,14 @@ async def test_an_update_starts_from_what_the_znode_holds() -> None:
     assert await update(cluster, FeatureUpdate("f", 3)) == [ErrorCode.INVALID_REQUEST]
     assert await update(cluster, FeatureUpdate("f", 5)) == [ErrorCode.NONE]
     assert node(cluster) == (True, {"f": 5})
+
+
+async def test_all_or_nothing() -> None:
+    cluster = await start(encode_features({"f": 2}, enabled=True))
+    wanted = (FeatureUpdate("f", 4), FeatureUpdate("g", 1))
+    rows = await cluster.controller.update_features(wanted, is_all_or_nothing=True)
+    assert [row.code for row in rows.values()] == [0, ErrorCode.INVALID_REQUEST]
+    assert node(cluster) == (True, {"f": 2})
+    rows = await cluster.controller.update_features(wanted[:1], is_all_or_nothing=True)
+    assert [row.code for row in rows.values()] == [0]
+    assert node(cluster) == (True, {"f": 4})
