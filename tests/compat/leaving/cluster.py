@@ -9,8 +9,8 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient
 
 from tests.compat.leaving.clients import Clients
-from tests.compat.leaving.nodes import Nodes
-from tests.compat.leaving.state import Steps, load
+from tests.compat.leaving.nodes import Nodes, documented
+from tests.compat.leaving.state import SHARE_GROUP, Steps, load
 from tests.compat.leaving.upgrade import MIGRATED, assert_no_complaints, finalize_features
 from tests.doubles.apache_kafka import JavaProcess, start_zookeeper
 from tests.doubles.broker_process import BrokerProcess
@@ -66,6 +66,7 @@ def walk(folder: Path) -> None:
         cluster.start()
         load(nodes)
         steps.check("Ottla", has_new_groups=True)
+        documented("ottla migrate -b ottla-1:9092 --to kafka-4")
         CommandLine(nodes.bootstrap).done("migrate", "--to", "kafka-4")
         clients = stack.enter_context(Clients(nodes))
         _to_kafka_39(cluster)
@@ -100,7 +101,11 @@ def _to_kafka_4(cluster: Cluster) -> None:
     cluster.roll("Kafka 4.3.1", nodes.kafka_on_kraft, is_4=True)
     finalize_features(nodes.bootstrap)
     # So that each of them loads groups from what Ottla has written.
-    CommandLine(nodes.bootstrap).done("partitions", "elect-leaders")
+    documented("ottla partitions elect-leaders -b ottla-1:9092")
+    ottla = CommandLine(nodes.bootstrap)
+    ottla.done("partitions", "elect-leaders")
+    settings = ottla.done("configs", "describe", "group", SHARE_GROUP).output
+    assert "share.auto.offset.reset" not in settings, "the page says that it stays behind"
     steps.check("Kafka 4.3.1", has_new_groups=True)
     newest = [each for each in cluster.brokers.values() if isinstance(each, JavaProcess)]
     for each in newest:

@@ -2,28 +2,48 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from ottla.cli.zookeeper_server import free_port
-from tests.doubles.apache_kafka import JVM_OPTIONS, JavaProcess, java_command, kafka_library
+from tests.doubles.apache_kafka import (
+    JVM_OPTIONS,
+    REPOSITORY,
+    JavaProcess,
+    java_command,
+    kafka_library,
+)
 from tests.doubles.broker_process import BrokerProcess
 from tests.doubles.kraft_kafka import kraft_library
 
-CONTROLLER_ID = 3000
 # A broker with a few topics needs about 150 MB; there are up to five processes.
 HEAP = "-Xmx256m"
+_PAGE = REPOSITORY / "docs" / "leaving.md"
+# Not in the blocks of the page: rights for the clients of the test.
 _ACLS = """\
 allow.everyone.if.no.acl.found=true
 super.users=User:ANONYMOUS
 """
 _ZOOKEEPER_ACLS = "authorizer.class.name=kafka.security.authorizer.AclAuthorizer\n" + _ACLS
-_KRAFT_ACLS = (
-    "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n" + _ACLS
-)
-_MIGRATES = "zookeeper.metadata.migration.enable=true\n"
+
+
+def block_of(name: str) -> str:
+    """The settings of a block of the page, which has its name in a comment before it."""
+    text = _PAGE.read_text()
+    found = re.search(
+        rf"<!-- {re.escape(name)} -->\n *```properties\n(.*?)\n *```", text, re.DOTALL
+    )
+    assert found is not None, f"{_PAGE} has no block {name}"
+    return "".join(f"{line.strip()}\n" for line in found[1].splitlines())
+
+
+def documented(command: str) -> None:
+    """Fail unless the page has the command that the test is about to run."""
+    text = " ".join(_PAGE.read_text().split())
+    assert f"`{command}`" in text, f"{_PAGE} has no `{command}`"
 
 
 class Nodes:
@@ -63,29 +83,22 @@ class Nodes:
         return self._write(
             f"kafka-{broker_id}",
             f"broker.id={broker_id}\n{self._common(broker_id)}"
-            f"zookeeper.connect={self.zookeeper}\ninter.broker.protocol.version=3.9\n"
-            f"{_MIGRATES}{self._quorum}{_ZOOKEEPER_ACLS}",
+            f"zookeeper.connect={self.zookeeper}\n{self._block('kafka-3.9')}{_ZOOKEEPER_ACLS}",
         )
 
     def kafka_on_kraft(self, broker_id: int) -> Path:
-        return self._write(
-            f"kraft-{broker_id}",
-            f"process.roles=broker\nnode.id={broker_id}\n{self._common(broker_id)}"
-            f"{self._quorum}{_KRAFT_ACLS}",
-        )
+        text = self._block("kraft").replace("node.id=1\n", f"node.id={broker_id}\n")
+        return self._write(f"kraft-{broker_id}", f"{self._common(broker_id)}{text}{_ACLS}")
 
     def controller(self, *, migrates: bool) -> Path:
-        migration = f"{_MIGRATES}zookeeper.connect={self.zookeeper}\n"
-        return self._write(
-            "controller-migrating" if migrates else "controller",
-            f"process.roles=controller\nnode.id={CONTROLLER_ID}\n"
-            f"listeners=CONTROLLER://127.0.0.1:{self.controller_port}\n"
-            f"log.dirs={self.folder / 'ctl'}\n"
-            f"{self._quorum}{_KRAFT_ACLS}{migration if migrates else ''}",
-        )
+        lines = self._block("controller").splitlines()
+        kept = [line for line in lines if migrates or not line.startswith("zookeeper.")]
+        name = "controller-migrating" if migrates else "controller"
+        return self._write(name, "\n".join(kept) + f"\n{_ACLS}")
 
     def format_controller(self, cluster_id: str) -> Path:
         """The file of a controller that migrates, with a formatted directory."""
+        documented("kafka-storage.sh format -t CLUSTER_ID -c controller.properties")
         file = self.controller(migrates=True)
         command = java_command(
             "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(file)
@@ -113,13 +126,11 @@ class Nodes:
         finally:
             process.stop()
 
-    @property
-    def _quorum(self) -> str:
-        return (
-            f"controller.quorum.voters={CONTROLLER_ID}@127.0.0.1:{self.controller_port}\n"
-            "controller.listener.names=CONTROLLER\n"
-            "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\n"
-        )
+    def _block(self, name: str) -> str:
+        """A block of the page with the addresses and directories of this test."""
+        text = block_of(name).replace("controller-1:9093", f"127.0.0.1:{self.controller_port}")
+        text = text.replace("zookeeper-1:2181", self.zookeeper)
+        return text.replace("/var/lib/controller", str(self.folder / "ctl"))
 
     def _common(self, broker_id: int) -> str:
         """The settings that a broker has in all steps."""

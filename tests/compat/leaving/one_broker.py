@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from ottla.cli.zookeeper_server import free_port
 from ottla.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from tests.compat.leaving.nodes import Nodes
+from tests.compat.leaving.nodes import Nodes, documented
 from tests.compat.leaving.state import Steps, load
 from tests.compat.leaving.upgrade import MIGRATED, assert_no_complaints, finalize_features
 from tests.doubles.apache_kafka import REPOSITORY
@@ -39,6 +39,7 @@ def walk(folder: Path) -> None:
         assert "abandoned: use the consumer protocol" in checks, checks
     finally:
         ottla.stop()
+    documented("ottla zookeeper --data-dir DATA --port 2181")
     port = free_port()
     nodes.zookeeper = f"127.0.0.1:{port}"
     controller = nodes.format_controller(cluster_id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterable
 
+from tests.compat.leaving.nodes import documented
 from tests.doubles.apache_kafka import JVM_OPTIONS, JavaProcess
 from tests.doubles.kraft_kafka import kraft_library
 
@@ -14,7 +15,8 @@ COMPLAINTS = ("Size of assignment epochs", "Unknown record type", "Failed to des
 
 
 def finalize_features(bootstrap: str) -> None:
-    """`kafka-features.sh upgrade --release-version 4.3`."""
+    """Finalize the features of Kafka 4.3, as the page says."""
+    documented("kafka-features.sh --bootstrap-server ottla-1:9092 upgrade --release-version 4.3")
     command = ["java", *JVM_OPTIONS, "-cp", f"{kraft_library()}/*"]
     command += ["org.apache.kafka.tools.FeatureCommand", "--bootstrap-server", bootstrap]
     done = subprocess.run(
