@@ -27,6 +27,8 @@ _ACLS = """\
 allow.everyone.if.no.acl.found=true
 super.users=User:ANONYMOUS
 """
+# A busy machine: no broker is taken for dead between two of its heartbeats.
+_PATIENCE = "broker.session.timeout.ms=60000\n"
 _ZOOKEEPER_ACLS = "authorizer.class.name=kafka.security.authorizer.AclAuthorizer\n" + _ACLS
 
 
@@ -94,7 +96,7 @@ class Nodes:
         lines = self._block("controller").splitlines()
         kept = [line for line in lines if migrates or not line.startswith("zookeeper.")]
         name = "controller-migrating" if migrates else "controller"
-        return self._write(name, "\n".join(kept) + f"\n{_ACLS}")
+        return self._write(name, "\n".join(kept) + f"\n{_ACLS}{_PATIENCE}")
 
     def format_controller(self, cluster_id: str) -> Path:
         """The file of a controller that migrates, with a formatted directory."""

@@ -24,6 +24,7 @@ from confluent_kafka.admin import (
 )
 
 from tests.compat.leaving.nodes import Nodes
+from tests.doubles.apache_kafka import START_DEADLINE_S
 from tests.doubles.command_line import CommandLine
 from tests.doubles.eventually import eventually
 
@@ -241,7 +242,11 @@ class Steps:
 
     def serve(self, name: str) -> None:
         """Wait until the cluster serves with all replicas in sync."""
-        eventually(lambda: serves(self._nodes), f"{name}: the cluster does not serve", seconds=120)
+        eventually(
+            lambda: serves(self._nodes),
+            f"{name}: the cluster does not serve",
+            seconds=START_DEADLINE_S,
+        )
 
     def check(self, name: str, *, has_new_groups: bool = False) -> None:
         """Fail with all differences if a fact is not that of the first check."""
