@@ -142,8 +142,12 @@ def _share_some(bootstrap: str) -> None:
 
 
 def serves(nodes: Nodes) -> bool:
-    """Whether every partition has a leader and all its replicas in sync."""
-    admin = AdminClient({"bootstrap.servers": nodes.bootstrap, "log_level": 0})
+    """Whether each broker knows a leader and all replicas in sync of every partition."""
+    return all(_is_complete(nodes, port) for port in nodes.ports.values())
+
+
+def _is_complete(nodes: Nodes, port: int) -> bool:
+    admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0})
     try:
         topics = admin.list_topics(timeout=2).topics
     except Exception:
