@@ -7,65 +7,70 @@ the command or setting that mends it. The checks send requests and change nothin
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from ottla.cli.output import Cell
-from ottla.cli.session import Session, check
-from ottla.protocol.client.operations import Node, Versions
+from ottla.cli.leaving_checks import (
+    NOTE,
+    Finding,
+    check_features,
+    check_files,
+    check_groups,
+    check_left_behind,
+    check_partitions,
+    check_quotas,
+    check_reassignments,
+    check_segments,
+    check_states,
+    check_tiered_topics,
+    check_tokens,
+)
+from ottla.cli.session import Session, check, explain
+from ottla.protocol.client.operations import Controller, Node, Versions
+from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.messages.describe_client_quotas import (
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+)
 from ottla.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResponse,
+    DescribeConfigsResult,
 )
 from ottla.protocol.messages.describe_delegation_token import (
     DescribeDelegationTokenRequest,
     DescribeDelegationTokenResponse,
 )
+from ottla.protocol.messages.list_config_resources import (
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
 from ottla.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from ottla.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+from ottla.protocol.messages.metadata import MetadataResponse
+from ottla.protocol.registry import ApiKey
 
-OK, NOTE, PROBLEM = "ok", "note", "PROBLEM"
-
-#: Kafka 4.0 does not start with a smaller one (KIP-1030).
-MIN_SEGMENT_BYTES = 1024 * 1024
 SEGMENT_BYTES = "segment.bytes"
+REMOTE_STORAGE = "remote.storage.enable"
 SHARE_STATE_TOPIC = "__share_group_state"
-# The first version of ListGroups with the types of groups.
-_WITH_TYPES = Versions(5, 5)
-_TOPIC = 2
+BROKER_STATE = "ottla.broker.state"
+# The first versions of ListGroups and ListConfigResources with types.
+_GROUPS_WITH_TYPES = Versions(5, 5)
+_RESOURCES_WITH_TYPES = Versions(1)
+_FIRST_WITH_FEATURES = Versions(3)
+_TOPIC, _BROKER, _CLIENT_METRICS, _GROUP = 2, 4, 16, 32
 _FROM_TOPIC = 1
 _TOPICS_AT_ONCE = 500
-_SHOWN = 20
-# The first inter-broker protocol whose brokers take part in the migration to KRaft.
-_FIRST_TO_MIGRATE = (3, 4)
-
-# Kafka 4 does not know them; its brokers do not start with some of them.
-_REMOVED = (
-    "control.plane.listener.name",
-    "delegation.token.master.key",
-    "inter.broker.protocol.version",
-    "log.message.format.version",
-    "log.message.timestamp.difference.max.ms",
-    "password.encoder.secret",
-)
-
-
-class Finding(NamedTuple):
-    """The result of one check."""
-
-    result: str
-    what: str
-    finding: str
-
-    def as_row(self) -> dict[str, Cell]:
-        """For tables and JSON."""
-        return {"result": self.result, "what": self.what, "finding": self.finding}
 
 
 def find_obstacles(
     session: Session,
-    topics: list[str],
+    metadata: MetadataResponse,
     settings: Mapping[int, Mapping[str, str | None]],
     given: Mapping[int, Mapping[str, str]],
 ) -> list[Finding]:
@@ -73,8 +78,18 @@ def find_obstacles(
 
     `settings` has all settings of each broker, `given` those of its file.
     """
-    found = check_files(settings, given)
-    found += check_segments(_segment_bytes(session, topics))
+    topics = [topic.name or "" for topic in metadata.topics]
+    found = check_partitions((topic.name or "", topic.partitions) for topic in metadata.topics)
+    found += _check_moves(session)
+    found += check_files(settings, given)
+    found += check_states({broker_id: _state(session, broker_id) for broker_id in settings})
+    own = _own_settings(session, topics)
+    found += check_segments(
+        {name: int(row[SEGMENT_BYTES]) for name, row in own.items() if SEGMENT_BYTES in row}
+    )
+    found += check_tiered_topics(
+        [name for name, row in own.items() if row.get(REMOTE_STORAGE) == "true"]
+    )
     if SHARE_STATE_TOPIC in topics:
         text = (
             f"{SHARE_STATE_TOPIC} has the state of share groups: Kafka 3.9 keeps it as any topic, "
@@ -82,107 +97,64 @@ def find_obstacles(
         )
         found.append(Finding(NOTE, "share groups", text))
     found += check_groups(_groups(session))
-    found += _check_tokens(session)
-    return found or [Finding(OK, "cluster", "nothing stands in the way to Kafka 4")]
-
-
-def check_files(
-    settings: Mapping[int, Mapping[str, str | None]], given: Mapping[int, Mapping[str, str]]
-) -> list[Finding]:
-    """Check the settings of brokers."""
-    found = []
-    for broker_id, values in settings.items():
-        what, file = f"broker {broker_id}", given.get(broker_id, {})
-        if not values.get("zookeeper.connect"):
-            text = (
-                "keeps its znode tree in its directory: stop it, run `ottla zookeeper DIRECTORY`, "
-                "which serves that tree, and start it with zookeeper.connect"
-            )
-            found.append(Finding(PROBLEM, what, text))
-        size = values.get("log.segment.bytes") or ""
-        if size.isdigit() and int(size) < MIN_SEGMENT_BYTES:
-            text = f"log.segment.bytes is {size}: set {MIN_SEGMENT_BYTES} or more in its file"
-            found.append(Finding(PROBLEM, what, text))
-        version = values.get("inter.broker.protocol.version") or ""
-        if _numbers(version) and _numbers(version) < _FIRST_TO_MIGRATE:
-            text = f"inter.broker.protocol.version is {version}: set 3.9 and restart all brokers"
-            found.append(Finding(PROBLEM, what, text))
-        ours = sorted(name for name in file if name.startswith("ottla."))
-        if ours:
-            text = f"has settings that Kafka ignores with a warning: {_listed(ours)}"
-            found.append(Finding(NOTE, what, text))
-        removed = [name for name in _REMOVED if name in file]
-        if removed:
-            text = f"remove from its file before Kafka 4: {_listed(removed)}"
-            found.append(Finding(NOTE, what, text))
+    found += check_left_behind(*_resources(session))
+    found += check_features(_finalized(session))
+    found += check_quotas(_quotas(session))
+    found += check_tokens(_tokens(session))
     return found
 
 
-def check_segments(sizes: Mapping[str, int]) -> list[Finding]:
-    """Check segment.bytes of topics that set it."""
-    small = sorted(topic for topic, size in sizes.items() if size < MIN_SEGMENT_BYTES)
-    return [
-        Finding(
-            PROBLEM,
-            f"topic {topic}",
-            f"segment.bytes is {sizes[topic]}, and Kafka 4 does not start with less than "
-            f"{MIN_SEGMENT_BYTES}: `ottla configs set topic {topic} "
-            f"segment.bytes={MIN_SEGMENT_BYTES}`",
-        )
-        for topic in small
+def _check_moves(session: Session) -> list[Finding]:
+    response = session.call(
+        ListPartitionReassignmentsResponse, ListPartitionReassignmentsRequest(), Controller()
+    )
+    if response.error_code:
+        why = explain(response.error_code, response.error_message)
+        text = f"it is not known whether a reassignment is going on: {why}"
+        return [Finding(NOTE, "topics", text)]
+    moving = [
+        f"{topic.name}-{row.partition_index}"
+        for topic in response.topics
+        for row in topic.partitions
     ]
+    return check_reassignments(moving)
 
 
-def check_groups(groups: Mapping[str, tuple[str, str]]) -> list[Finding]:
-    """Check for groups with members of kinds that Kafka 3.9 in ZooKeeper mode does not have.
-
-    `groups` has the type and the state of each.
-    """
-    found = []
-    active = {name: kind for name, (kind, state) in groups.items() if state != "Empty"}
-    consumer = sorted(name for name, kind in active.items() if kind == "consumer")
-    share = sorted(name for name, kind in active.items() if kind == "share")
-    if consumer:
-        text = (
-            f"{_listed(consumer)}: use the consumer protocol, which Kafka 3.9 does not offer with "
-            "ZooKeeper. Set group.protocol=classic in their consumers; committed offsets stay"
-        )
-        found.append(Finding(PROBLEM, "groups", text))
-    if share:
-        text = (
-            f"{_listed(share)}: are share groups, which Kafka 3.9 does not have. Stop their "
-            "consumers until the brokers are Kafka 4; what was acknowledged stays"
-        )
-        found.append(Finding(PROBLEM, "groups", text))
-    return found
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    found = re.match(r"(\d+)\.(\d+)", version)
-    return tuple(map(int, found.groups())) if found else ()
-
-
-def _listed(names: Iterable[str]) -> str:
-    all_names = list(names)
-    more = f" and {len(all_names) - _SHOWN} more" if len(all_names) > _SHOWN else ""
-    return ", ".join(all_names[:_SHOWN]) + more
-
-
-def _segment_bytes(session: Session, topics: list[str]) -> dict[str, int]:
-    """Return segment.bytes of the topics that set it."""
-    found = {}
+def _own_settings(session: Session, topics: list[str]) -> dict[str, dict[str, str]]:
+    """Return the settings of topics that stand in the way, of the topics that set them."""
+    found: dict[str, dict[str, str]] = {}
     for start in range(0, len(topics), _TOPICS_AT_ONCE):
         rows = [
-            DescribeConfigsResource(_TOPIC, name, [SEGMENT_BYTES])
+            DescribeConfigsResource(_TOPIC, name, [SEGMENT_BYTES, REMOTE_STORAGE])
             for name in topics[start : start + _TOPICS_AT_ONCE]
         ]
-        response = session.call(DescribeConfigsResponse, DescribeConfigsRequest(rows))
-        for result in response.results:
-            check(result.error_code, result.resource_name, result.error_message)
-            for row in result.configs:
-                if row.config_source == _FROM_TOPIC and row.value is not None:
-                    found[result.resource_name] = int(row.value)
+        for result in _described(session, rows):
+            found[result.resource_name] = {
+                row.name: row.value
+                for row in result.configs
+                if row.config_source == _FROM_TOPIC and row.value is not None
+            }
     return found
+
+
+def _described(
+    session: Session, rows: list[DescribeConfigsResource], where: Node | None = None
+) -> Iterator[DescribeConfigsResult]:
+    response = session.call(DescribeConfigsResponse, DescribeConfigsRequest(rows), where)
+    for result in response.results:
+        check(result.error_code, result.resource_name, result.error_message)
+        yield result
+
+
+def _state(session: Session, broker_id: int) -> dict[str, Any] | None:
+    """Return what a broker reports of itself; None from one that is not Ottla's."""
+    resource = DescribeConfigsResource(_BROKER, str(broker_id), [BROKER_STATE])
+    for result in _described(session, [resource], Node(broker_id)):
+        for row in result.configs:
+            if row.name == BROKER_STATE and row.value is not None:
+                found: dict[str, Any] = json.loads(row.value)
+                return found
+    return None
 
 
 def _groups(session: Session) -> dict[str, tuple[str, str]]:
@@ -190,7 +162,7 @@ def _groups(session: Session) -> dict[str, tuple[str, str]]:
     found: dict[str, tuple[str, str]] = {}
     for broker_id in session.broker_ids():
         response = session.call(
-            ListGroupsResponse, ListGroupsRequest(), Node(broker_id), versions=_WITH_TYPES
+            ListGroupsResponse, ListGroupsRequest(), Node(broker_id), versions=_GROUPS_WITH_TYPES
         )
         check(response.error_code, f"broker {broker_id}")
         for row in response.groups:
@@ -198,12 +170,35 @@ def _groups(session: Session) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _check_tokens(session: Session) -> list[Finding]:
-    response = session.call(DescribeDelegationTokenResponse, DescribeDelegationTokenRequest(None))
-    if response.error_code or not response.tokens:
-        return []  # no tokens here, or none for this user
-    text = (
-        f"{len(response.tokens)} delegation token(s): Kafka copies them to KRaft; keep "
-        "delegation.token.secret.key in the files of controllers and brokers"
+def _resources(session: Session) -> tuple[list[str], list[str]]:
+    """Return the groups and the subscriptions to client metrics that have settings."""
+    if ApiKey.LIST_CONFIG_RESOURCES not in session.client.api_versions(session.broker_ids()[0]):
+        return [], []  # a broker of Kafka 3
+    response = session.call(
+        ListConfigResourcesResponse,
+        ListConfigResourcesRequest([_GROUP, _CLIENT_METRICS]),
+        versions=_RESOURCES_WITH_TYPES,
     )
-    return [Finding(NOTE, "delegation tokens", text)]
+    check(response.error_code, "settings of groups")
+    names: dict[int, list[str]] = {_GROUP: [], _CLIENT_METRICS: []}
+    for row in response.config_resources:
+        names[row.resource_type].append(row.resource_name)
+    return names[_GROUP], names[_CLIENT_METRICS]
+
+
+def _finalized(session: Session) -> dict[str, int]:
+    request = ApiVersionsRequest(client_software_name="ottla-cli", client_software_version="1")
+    response = session.call(ApiVersionsResponse, request, versions=_FIRST_WITH_FEATURES)
+    return {row.name: row.max_version_level for row in response.finalized_features}
+
+
+def _quotas(session: Session) -> int:
+    response = session.call(DescribeClientQuotasResponse, DescribeClientQuotasRequest())
+    check(response.error_code, "quotas", response.error_message)
+    return len(response.entries or ())
+
+
+def _tokens(session: Session) -> int:
+    response = session.call(DescribeDelegationTokenResponse, DescribeDelegationTokenRequest(None))
+    # An error: no tokens here, or none for this user.
+    return 0 if response.error_code else len(response.tokens)

@@ -14,7 +14,8 @@ from typing import Annotated, NamedTuple
 import typer
 
 from ottla.cli.app import family
-from ottla.cli.leaving import NOTE, OK, PROBLEM, Finding, find_obstacles
+from ottla.cli.leaving import find_obstacles
+from ottla.cli.leaving_checks import NOTE, OK, PROBLEM, Finding
 from ottla.cli.output import Failure, print_json, print_rows, say, usage
 from ottla.cli.session import Session, check, connected, explain
 from ottla.protocol.client.operations import Controller, Node
@@ -150,10 +151,9 @@ def _leave(
 ) -> None:
     if to != KAFKA_4:
         raise usage(f"--to {to}: the only way that is checked is {KAFKA_4}")
-    found = check_topics(metadata) + _check_moves(session)
-    found += find_obstacles(
+    found = find_obstacles(
         session,
-        [topic.name or "" for topic in metadata.topics],
+        metadata,
         {broker.broker_id: broker.settings for broker in brokers},
         {broker.broker_id: broker.given for broker in brokers},
     )

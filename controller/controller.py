@@ -98,7 +98,8 @@ T = TypeVar("T")
 
 class Controller:
     """See the module. `admit_topic` may reject topics. `on_controller_change` is called with
-    the broker id of the active controller, -1 while there is none."""
+    the broker id of the active controller, -1 while there is none; `on_kraft` with the problem
+    when a KRaft controller has taken over the cluster."""
 
     def __init__(
         self,
@@ -112,6 +113,7 @@ class Controller:
         supported_features: Mapping[str, tuple[int, int]] | None = None,
         admit_topic: Admit = admit_every_topic,
         on_controller_change: Callable[[int], None] = lambda _id: None,
+        on_kraft: Callable[[str], None] = lambda _problem: None,
         on_event_processed: EventProcessedCallback = ignore_processed_event,
     ) -> None:
         self.broker_id = broker_id
@@ -129,6 +131,7 @@ class Controller:
             {} if supported_features is None else supported_features,
             self._topic_deleted,
             on_controller_change,
+            on_kraft,
             on_event_processed,
         )
         self._queue = self._lifecycle.queue
@@ -154,6 +157,11 @@ class Controller:
             fix = f'write the one that is right as "topic_id" into {znodes.topic_path(topic)}'
             found[topic] = problem, fix
         return found
+
+    @property
+    def kraft_problem(self) -> str:
+        """How a KRaft controller has taken over the cluster; empty otherwise."""
+        return self._lifecycle.kraft_problem
 
     def waiting_deletions(self) -> dict[str, str]:
         """What the deletion of a topic waits for, by topic, of the active controller."""
@@ -380,17 +388,20 @@ class Controller:
         return {partition: row if row.code else timed_out for partition, row in rows.items()}
 
     async def alter_partition_reassignments(
-        self, targets: Targets
+        self, targets: Targets, *, may_change_count: bool = True
     ) -> dict[TopicPartition, ApiError]:
         """AlterPartitionReassignments: target replicas by partition, None cancels. A row without an
-        error means that the reassignment is started, not that it is completed."""
+        error means that the reassignment is started, not that it is completed. Without
+        `may_change_count` a partition keeps its number of replicas (KIP-860)."""
 
         async def start(batch: Targets) -> dict[TopicPartition, ApiError]:
             requested = [ids for ids in batch.values() if ids]
             await self._lifecycle.refresh_brokers_if_missing(
                 ids={each for ids in requested for each in ids}
             )
-            return await self._lifecycle.reassignment.alter(batch)
+            return await self._lifecycle.reassignment.alter(
+                batch, may_change_count=may_change_count
+            )
 
         rows: dict[TopicPartition, ApiError] = {}
         state = ControllerState.ALTER_PARTITION_REASSIGNMENT
@@ -446,14 +457,20 @@ class Controller:
         return await self._call("AllocateProducerIds", ControllerState.IDLE, work)
 
     async def update_features(
-        self, updates: Iterable[FeatureUpdate], *, validate_only: bool = False
+        self,
+        updates: Iterable[FeatureUpdate],
+        *,
+        validate_only: bool = False,
+        is_all_or_nothing: bool = False,
     ) -> dict[str, ApiError]:
-        """UpdateFeatures: a row for each feature."""
+        """UpdateFeatures: a row for each feature; see `Features.update`."""
         wanted = list(updates)
         return await self._call(
             "UpdateFeatures",
             ControllerState.UPDATE_FEATURES,
-            lambda: self._lifecycle.features.update(wanted, validate_only=validate_only),
+            lambda: self._lifecycle.features.update(
+                wanted, validate_only=validate_only, is_all_or_nothing=is_all_or_nothing
+            ),
         )
 
     async def _call(self, name: str, state: ControllerState, work: Callable[[], Awaitable[T]]) -> T:

@@ -30,19 +30,56 @@ logger = logging.getLogger("ottla.controller")
 NO_CONTROLLER = -1
 
 
+class MigratedToKraft(Exception):
+    """A KRaft controller has taken over the cluster, in which Ottla has no part any more."""
+
+
+class Current(NamedTuple):
+    """What is in `/controller`.
+
+    A KRaft controller writes its node id and its epoch there when it migrates the metadata
+    (KIP-866). Its znode is not ephemeral: an operator deletes it to go back.
+    """
+
+    broker_id: int
+    kraft_epoch: int = -1
+
+    def explain_kraft(self) -> str:
+        """How a KRaft controller has taken over; empty for a broker, and without a controller."""
+        if self.kraft_epoch < 0:
+            return ""
+        return (
+            f"The KRaft controller {self.broker_id} has taken over the cluster in epoch "
+            f"{self.kraft_epoch}, and brokers of Ottla have no part in its migration"
+        )
+
+
+HOW_TO_LEAVE = (
+    "start Kafka 3.9 with this directory and zookeeper.metadata.migration.enable=true instead, or "
+    "to go back stop the KRaft controllers, then delete the znodes /controller and /migration"
+)
+
+
 class Elected(NamedTuple):
     epoch: int
     epoch_version: int  # version of /controller_epoch, which fences all writes
 
 
-async def current_controller(store: ZnodeStore) -> int:
-    """The broker id in `/controller`; -1 when there is no controller."""
+async def current_controller(store: ZnodeStore) -> Current:
+    """The controller in `/controller`; the id is -1 when there is none."""
     found = await _read(store)
-    return NO_CONTROLLER if found is None else found[0]
+    return Current(NO_CONTROLLER) if found is None else found[0]
 
 
-async def _read(store: ZnodeStore) -> tuple[int, Stat] | None:
-    """The broker id in `/controller` and the Stat of the znode; None without a controller.
+async def check_not_migrated(store: ZnodeStore) -> None:
+    """Raise MigratedToKraft if a KRaft controller has taken over the cluster."""
+    problem = (await current_controller(store)).explain_kraft()
+    if problem:
+        raise MigratedToKraft(f"{problem}: {HOW_TO_LEAVE}.")
+
+
+async def _read(store: ZnodeStore) -> tuple[Current, Stat] | None:
+    """What is in `/controller` and the Stat of the znode; None without a controller.
 
     What no controller can have written is deleted: nobody else would, and until then the cluster
     has none.
@@ -52,7 +89,8 @@ async def _read(store: ZnodeStore) -> tuple[int, Stat] | None:
     except NoNode:
         return None
     try:
-        return znodes.decode_controller(data), stat
+        current = Current(znodes.decode_controller(data), znodes.decode_kraft_epoch(data))
+        return current, stat
     except MalformedZnode as error:
         logger.error("Deleting a znode that no controller has written: %s", error)
     with suppress(NoNode, BadVersion):  # another broker did
@@ -103,7 +141,9 @@ async def _is_ours(store: ZnodeStore, broker_id: int) -> bool:
     """Whether `/controller` has our broker id and belongs to our session."""
     found = await _read(store)
     return (
-        found is not None and found[0] == broker_id and found[1].ephemeral_owner == store.session_id
+        found is not None
+        and found[0].broker_id == broker_id
+        and found[1].ephemeral_owner == store.session_id
     )
 
 
@@ -111,7 +151,7 @@ async def remove_own(store: ZnodeStore, broker_id: int) -> None:
     """Delete a `/controller` with our broker id: it is from an earlier session of this broker,
     or from a resignation that could not be written."""
     found = await _read(store)
-    if found is not None and found[0] == broker_id:
+    if found is not None and found[0] == Current(broker_id):
         with suppress(NoNode, BadVersion):
             await store.delete(znodes.CONTROLLER, found[1].version)
 

@@ -112,6 +112,7 @@ class Lifecycle:
         supported_features: Mapping[str, tuple[int, int]],
         on_topic_deleted: Callable[[str], None],
         on_controller_change: Callable[[int], None],
+        on_kraft: Callable[[str], None],
         on_event_processed: EventProcessedCallback,
     ) -> None:
         self.broker_id = broker_id
@@ -122,6 +123,9 @@ class Lifecycle:
         self.queue = EventQueue(self.process, runtime.now_ms, on_event_processed)
         self.started = Delivery()
         self.stopped = Delivery()
+        #: How a KRaft controller has taken over, in a migration; empty otherwise.
+        self.kraft_problem = ""
+        self._on_kraft = on_kraft
         self._on_controller_change = on_controller_change
         self._timer: Cancellable | None = None
         self._retry: Cancellable | None = None
@@ -508,7 +512,7 @@ class Lifecycle:
         """
         if not self._registered or (self._takeover_failed and self._retry is not None):
             return
-        current = await election.current_controller(self.store)
+        current = await self._current_controller()
         if current == self.broker_id and self.is_active:
             return
         if current not in (election.NO_CONTROLLER, self.broker_id):
@@ -601,10 +605,21 @@ class Lifecycle:
         self.writer.set_epoch(0, -1)
         self.context.reset()
 
+    async def _current_controller(self) -> int:
+        """The id in `/controller`. A KRaft controller there is reported once."""
+        current = await election.current_controller(self.store)
+        before, self.kraft_problem = self.kraft_problem, current.explain_kraft()
+        if self.kraft_problem and not before:
+            logger.error("%s: %s", self.kraft_problem, election.HOW_TO_LEAVE)
+            self._on_kraft(self.kraft_problem)
+        elif before and not self.kraft_problem:
+            logger.info("The KRaft controller has gone")
+        return current.broker_id
+
     async def _maybe_resign(self) -> int:
         """Read `/controller` and return it; resign if it is not this broker any more."""
         was_active = self.is_active
-        current = await election.current_controller(self.store)
+        current = await self._current_controller()
         if was_active and current != self.broker_id:
             self._resign(current)
         elif not was_active and current != self.broker_id:
@@ -620,7 +635,7 @@ class Lifecycle:
                 self._on_store_failure(str(error))
             return
         try:
-            current = await election.current_controller(self.store)
+            current = await self._current_controller()
         except StoreError as error:
             self._on_store_failure(str(error))
             return

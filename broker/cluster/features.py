@@ -117,6 +117,7 @@ class FeatureCache:
         except MalformedZnode as error:
             logger.error("Ignoring the finalized features: %s", error)
             enabled, levels = False, {}
+        self._report_levels_without_effect(levels)
         if not enabled:
             self._replace({}, NO_EPOCH)
         elif not self._own:
@@ -125,6 +126,23 @@ class FeatureCache:
             own, changed = await self._read_own()
             general = {name: each for name, each in levels.items() if name not in OWN_FEATURES}
             self._replace({**general, **own}, max(stat.mzxid, changed))
+
+    def _report_levels_without_effect(self, levels: Mapping[str, int]) -> None:
+        """Log levels that were written by hand, once while they stay so."""
+        for name, level in levels.items():
+            low, high = self.supported.get(name, (0, -1))
+            if name in OWN_FEATURES:
+                fix = f"its level belongs in {znodes.OWN_LEVELS}, set it with UpdateFeatures"
+            elif not low <= level <= high:
+                fix = (
+                    f"this broker does not have it, remove it with `ottla features --set {name}=0`"
+                )
+            else:
+                continue
+            text = f"Level {level} of feature {name} in {znodes.FEATURE} has no effect: {fix}"
+            if self._reported.get(f"{znodes.FEATURE} {name}") != text:
+                self._reported[f"{znodes.FEATURE} {name}"] = text
+                logger.error("%s", text)
 
     async def _read_own(self) -> tuple[dict[str, int], int]:
         """The levels of Ottla's own features, and the zxid of their last change."""

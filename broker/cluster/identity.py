@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ottla.broker.config.broker_config import Endpoint
 from ottla.broker.config.errors import ConfigError
 from ottla.controller.admin.own_features import own_features
+from ottla.controller.election import check_not_migrated
 from ottla.controller.model import BrokerInfo
 from ottla.controller.model import Endpoint as RegisteredEndpoint
 from ottla.controller.registration import (
@@ -46,6 +47,7 @@ async def establish(
 ) -> tuple[int, str]:
     """(broker id, cluster id), agreed between settings, tree and data; written to the data."""
     known_id = await check_identity(config, store, log_manager)
+    await check_not_migrated(store)
     await create_persistent_paths(store)
     cluster_id = await get_or_create_cluster_id(store)
     broker_id = known_id

@@ -22,6 +22,7 @@ EXIT_CODES = {
     "CertificateExpired": 19,
     "BrokerIdTaken": 20,
     "AdvertisedAddressTaken": 21,
+    "MigratedToKraft": 22,
     "ConfigError": WRONG_SETTINGS,
 }
 

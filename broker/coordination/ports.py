@@ -47,6 +47,10 @@ class CoordinatorLog(Protocol):
         """
         ...
 
+    def is_valid(self, partition: int, guard: Verification) -> bool:
+        """Whether no marker has been appended since the verification began."""
+        ...
+
     def log_end_offset(self, partition: int) -> int:
         """Return the offset after the last record of the local log; 0 without a log."""
         ...

@@ -89,6 +89,11 @@ class GroupAdmin:
             ],
         )
 
+    def is_known(self, group_id: str) -> bool:
+        """Whether there is such a group, of any protocol but share groups."""
+        _, group = self._partitions.look_up(group_id, allow_empty=True)
+        return group is not None and not group.is_dead
+
     def list_groups(
         self, states: Iterable[str] = (), types: Iterable[str] = ()
     ) -> Steps[tuple[int, list[AnyGroup]]]:

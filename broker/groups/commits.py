@@ -159,6 +159,12 @@ class GroupCommits:
             return None
         return self._appender.begin_verification(group_partition, producer_id, producer_epoch)
 
+    def is_valid(self, group_id: str, guard: Verification) -> bool:
+        """Whether no marker has ended the verification: the append would fail. True as well when
+        the group is not served here any more, which the commit finds."""
+        group_partition = self._partitions.home_of(group_id)
+        return group_partition is None or self._appender.is_valid(group_partition, guard)
+
     def _store(
         self,
         group_partition: GroupPartition,

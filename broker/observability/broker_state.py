@@ -81,6 +81,8 @@ class Observed(NamedTuple):
     replicas: Callable[[], list[Fault]] = list
     #: Znodes of rights and settings that cannot be used.
     settings: Callable[[], list[Fault]] = list
+    #: How many logs are being compacted.
+    compactions: Callable[[], int] = lambda: 0
 
 
 class BrokerState:
@@ -212,6 +214,7 @@ class BrokerState:
         if observed is not None:
             longest = observed.loop.longest()
             found["descriptors"] = observed.descriptors()._asdict()
+            found["compactions"] = observed.compactions()
             found["traffic"] = observed.traffic()._asdict()
             found["event_loop"] = {
                 "lag_seconds": round(observed.loop.lag_seconds, 3),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.controller.election import HOW_TO_LEAVE
 from ottla.controller.tree import znodes
 from ottla.protocol.listed import listed
 
@@ -41,6 +42,7 @@ LEADER_EPOCHS = "leader-epochs-behind"
 HELD_LOG = "log-not-served"
 TOPIC_ZNODE = "topic-znode-unusable"
 ID_TAKEN = "broker-id-taken"
+KRAFT = "kraft-migration"
 DELETION_WAITS = "topic-deletion-waits"
 SECURITY_ZNODE = "security-znode-unusable"
 DYNAMIC_SETTING = "dynamic-setting-ignored"
@@ -51,7 +53,14 @@ FAULTS = (
     *(NOT_YET_VALID, REJECTED_CERTIFICATE, UNUSABLE_CERTIFICATE, INCOMPLETE_CERTIFICATE),
     *(DESCRIPTORS_USED_UP, DESCRIPTORS_LOW, LOOP_BLOCKED, REMOTE_STORAGE, SET_ASIDE),
     *(OLDER_TREE, LEADER_EPOCHS, HELD_LOG, TOPIC_ZNODE, SECURITY_ZNODE, DYNAMIC_SETTING),
-    *(ID_TAKEN, DELETION_WAITS),
+    *(ID_TAKEN, KRAFT, DELETION_WAITS),
+)
+
+#: With them Kafka would start on the same directories and znodes without records or changes that
+#: are there, or not at all.
+STAND_IN_THE_WAY = frozenset(
+    (OFFLINE, FULL, ZOOKEEPER, ZNODE_FILE, NO_CONTROLLER, REMOTE_STORAGE, SET_ASIDE, OLDER_TREE)
+    + (LEADER_EPOCHS, HELD_LOG, TOPIC_ZNODE, SECURITY_ZNODE, ID_TAKEN, KRAFT, DELETION_WAITS)
 )
 
 # Time enough to get a new certificate, in an organisation with a process for it.
@@ -316,6 +325,13 @@ def broker_id_fault(problem: str) -> Fault | None:
         f"{problem}: this one has left service",
         "stop one of the two; this broker registers again when the other one is gone",
     )
+
+
+def kraft_fault(problem: str) -> Fault | None:
+    """`problem`: a KRaft controller has taken over the cluster; empty otherwise."""
+    if not problem:
+        return None
+    return Fault(KRAFT, "", True, f"{problem}: this broker has left service", HOW_TO_LEAVE)
 
 
 def older_tree_fault(newer_zxid: int) -> Fault | None:

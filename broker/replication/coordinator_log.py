@@ -67,6 +67,11 @@ class ReplicatedCoordinatorLog:
             return None
         return log.verifications.begin(producer_id, producer_epoch, NO_SEQUENCE, now_ms)
 
+    def is_valid(self, partition: int, guard: Verification) -> bool:
+        """See `CoordinatorLog`; True as well when this broker is not the leader (any more)."""
+        log = self._replica_manager.log_of(TopicPartition(self._topic, partition))
+        return log is None or log.verifications.allows(guard.producer_id, guard)
+
     def log_end_offset(self, partition: int) -> int:
         """See `CoordinatorLog.log_end_offset`."""
         log = self._replica_manager.log_of(TopicPartition(self._topic, partition))

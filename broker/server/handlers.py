@@ -151,6 +151,7 @@ def build_handlers(broker: Broker) -> list[object]:
             metadata,
             groups.partition_for,
             now_ms,
+            broker.timer,
             group_errors,
             broker.features.transaction_version,
         ),

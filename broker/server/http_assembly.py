@@ -19,6 +19,7 @@ from ottla.broker.observability.faults import (
     deletion_faults,
     dynamic_setting_faults,
     held_log_faults,
+    kraft_fault,
     leader_epoch_fault,
     older_tree_fault,
     security_znode_faults,
@@ -53,6 +54,7 @@ def observe(parts: Broker) -> Observed:
         remote_storage=(lambda: None) if remote_logs is None else remote_logs.problem,
         replicas=partial(_replica_faults, parts),
         settings=partial(_settings_faults, parts),
+        compactions=lambda: parts.log_cleaner.cleaner.compactions,
     )
 
 
@@ -67,6 +69,7 @@ def _replica_faults(parts: Broker) -> list[Fault]:
     strays = parts.strays
     found = [
         broker_id_fault(parts.registration.taken),
+        kraft_fault(parts.controller.kraft_problem),
         older_tree_fault(strays.newer_zxid),
         leader_epoch_fault([str(key) for key in parts.replica_epochs.ahead]),
     ]
@@ -89,11 +92,10 @@ def _traffic(parts: Broker) -> Traffic:
 def serve_parts(
     endpoint: HttpEndpoint | None, parts: Broker, state: BrokerState, events: EventLog | None
 ) -> None:
-    """Metrics from now on, and with `events` the console, too. A worker tells its state by Kafka's
-    protocol even without an HTTP port, for `ottla workers`."""
+    """Metrics from now on, and with `events` the console, too. The state is also there by Kafka's
+    protocol without an HTTP port, for `ottla workers` and `ottla migrate`."""
     texts = parts.config_describer.broker_texts
-    if endpoint is not None or parts.config.worker is not None:
-        texts[BROKER_STATE] = lambda: json.dumps(state.document())
+    texts[BROKER_STATE] = lambda: json.dumps(state.document())
     if endpoint is None:
         return
     registry = build_registry(_measured(parts, state))

@@ -42,6 +42,7 @@ _EXPECTED = (
     "DirectoryInUse",
     "InconsistentMetadata",
     "InconsistentClusterId",
+    "MigratedToKraft",
     "BrokerIdTaken",
     "AdvertisedAddressTaken",
     "StoreError",

@@ -55,13 +55,17 @@ class Features:
         self._own_levels: dict[str, int] = {}
 
     def is_compatible(self, broker: BrokerInfo) -> bool:
-        """Whether the broker supports all finalized levels."""
+        """Whether the broker supports all finalized levels that this one does.
+
+        What this broker does not support either was written by hand. Kafka's brokers end because
+        of it; here it has no effect, as all partitions would be offline otherwise.
+        """
         if not self.versions.feature_versioning:
             return True
         return all(
-            name in broker.features
-            and broker.features[name][0] <= level <= broker.features[name][1]
+            _is_within(broker.features.get(name), level)
             for name, level in self.finalized.items()
+            if _is_within(self.supported.get(name), level)
         )
 
     async def load(self) -> None:
@@ -106,10 +110,15 @@ class Features:
         self.finalized = levels
 
     async def update(
-        self, updates: Iterable[FeatureUpdate], *, validate_only: bool = False
+        self,
+        updates: Iterable[FeatureUpdate],
+        *,
+        validate_only: bool = False,
+        is_all_or_nothing: bool = False,
     ) -> dict[str, ApiError]:
-        """UpdateFeatures: a row for each feature; the valid ones are written. What is finalized
-        is read again: a tool may have written the znode."""
+        """UpdateFeatures: a row for each feature; the valid ones are written, with
+        `is_all_or_nothing` only if all are valid. What is finalized is read again: a tool may have
+        written the znode."""
         await self.load()
         await self._load_own()
         in_effect = self._in_effect()
@@ -126,7 +135,7 @@ class Features:
                 levels.pop(update.feature)
             else:
                 levels[update.feature] = update.level
-        if validate_only:
+        if validate_only or (is_all_or_nothing and any(row.code for row in rows.values())):
             return rows
         general = {name: level for name, level in levels.items() if name not in OWN_FEATURES}
         if general != self.finalized:
@@ -218,6 +227,10 @@ class Features:
                     "incompatible versions for the feature."
                 )
         return None
+
+
+def _is_within(span: tuple[int, int] | None, level: int) -> bool:
+    return span is not None and span[0] <= level <= span[1]
 
 
 def _is_deletion(update: FeatureUpdate) -> bool:

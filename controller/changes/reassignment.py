@@ -137,7 +137,9 @@ class Reassignment:
             and self.context.assignment(partition).target_replicas == targets
         )
 
-    async def alter(self, targets: Targets) -> dict[TopicPartition, ApiError]:
+    async def alter(
+        self, targets: Targets, *, may_change_count: bool = True
+    ) -> dict[TopicPartition, ApiError]:
         """AlterPartitionReassignments: a row for each partition of a batch."""
         response: dict[TopicPartition, ApiError] = {}
         accepted: dict[TopicPartition, tuple[int, ...]] = {}
@@ -150,6 +152,8 @@ class Reassignment:
                     response[partition] = ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
                 continue
             problem = self._validate(partition, replicas)
+            if problem is None and not may_change_count:
+                problem = _changed_count(assignment, replicas)
             if problem is None:
                 accepted[partition] = replicas
             else:
@@ -681,3 +685,11 @@ def _without(moves: Moves, failures: Failures) -> Moves:
 
 def _fail(moves: Moves, failures: Failures, reason: str) -> None:
     failures.update(dict.fromkeys(moves, StateChangeFailed(reason)))
+
+
+def _changed_count(assignment: ReplicaAssignment, replicas: tuple[int, ...]) -> ApiError | None:
+    before = len(assignment.origin_replicas)
+    if len(replicas) == before:
+        return None
+    text = f"The replication factor is changed from {before} to {len(replicas)}"
+    return ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, text)

@@ -201,6 +201,14 @@ def decode_controller(data: bytes) -> int:
     return integer32(CONTROLLER, decode_json(CONTROLLER, data), "brokerid")
 
 
+def decode_kraft_epoch(data: bytes) -> int:
+    """The epoch of the KRaft controller that has the znode, in a migration; -1 for a broker's."""
+    payload = decode_json(CONTROLLER, data)
+    if "kraftControllerEpoch" not in payload:
+        return -1
+    return integer32(CONTROLLER, payload, "kraftControllerEpoch")
+
+
 def encode_controller_epoch(epoch: int) -> bytes:
     return b"%d" % epoch
 

@@ -53,26 +53,30 @@ class ReassignablePartition(Struct):
 class AlterPartitionReassignmentsRequest(Message):
     __slots__ = (
         "timeout_ms",
+        "allow_replication_factor_change",
         "topics",
         "unknown_tagged_fields",
     )
     NAME = "AlterPartitionReassignmentsRequest"
     API_KEY = 45
     MIN_VERSION = 0
-    MAX_VERSION = 0
+    MAX_VERSION = 1
     FIRST_FLEXIBLE_VERSION = 0
     FIELDS = (
         "timeout_ms int32 0+ default 60000",
+        "allow_replication_factor_change bool 1+ default true",
         "topics [ReassignableTopic] 0+",
     )
 
     def __init__(
         self,
         timeout_ms: int = 60000,
+        allow_replication_factor_change: bool = True,
         topics: list[ReassignableTopic] = EMPTY,
         unknown_tagged_fields: dict[int, bytes] | None = None,
     ) -> None:
         self.timeout_ms = timeout_ms
+        self.allow_replication_factor_change = allow_replication_factor_change
         self.topics = [] if topics is EMPTY else topics
         self.unknown_tagged_fields = unknown_tagged_fields
 
@@ -128,6 +132,7 @@ class ReassignablePartitionResponse(Struct):
 class AlterPartitionReassignmentsResponse(Message):
     __slots__ = (
         "throttle_time_ms",
+        "allow_replication_factor_change",
         "error_code",
         "error_message",
         "responses",
@@ -136,10 +141,11 @@ class AlterPartitionReassignmentsResponse(Message):
     NAME = "AlterPartitionReassignmentsResponse"
     API_KEY = 45
     MIN_VERSION = 0
-    MAX_VERSION = 0
+    MAX_VERSION = 1
     FIRST_FLEXIBLE_VERSION = 0
     FIELDS = (
         "throttle_time_ms int32 0+",
+        "allow_replication_factor_change bool 1+ default true ignorable",
         "error_code int16 0+",
         "error_message string 0+ null 0+",
         "responses [ReassignableTopicResponse] 0+",
@@ -148,12 +154,14 @@ class AlterPartitionReassignmentsResponse(Message):
     def __init__(
         self,
         throttle_time_ms: int = 0,
+        allow_replication_factor_change: bool = True,
         error_code: int = 0,
         error_message: str | None = "",
         responses: list[ReassignableTopicResponse] = EMPTY,
         unknown_tagged_fields: dict[int, bytes] | None = None,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
+        self.allow_replication_factor_change = allow_replication_factor_change
         self.error_code = error_code
         self.error_message = error_message
         self.responses = [] if responses is EMPTY else responses

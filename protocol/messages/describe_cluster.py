@@ -10,26 +10,30 @@ class DescribeClusterRequest(Message):
     __slots__ = (
         "include_cluster_authorized_operations",
         "endpoint_type",
+        "include_fenced_brokers",
         "unknown_tagged_fields",
     )
     NAME = "DescribeClusterRequest"
     API_KEY = 60
     MIN_VERSION = 0
-    MAX_VERSION = 1
+    MAX_VERSION = 2
     FIRST_FLEXIBLE_VERSION = 0
     FIELDS = (
         "include_cluster_authorized_operations bool 0+",
         "endpoint_type int8 1+ default 1",
+        "include_fenced_brokers bool 2+",
     )
 
     def __init__(
         self,
         include_cluster_authorized_operations: bool = False,
         endpoint_type: int = 1,
+        include_fenced_brokers: bool = False,
         unknown_tagged_fields: dict[int, bytes] | None = None,
     ) -> None:
         self.include_cluster_authorized_operations = include_cluster_authorized_operations
         self.endpoint_type = endpoint_type
+        self.include_fenced_brokers = include_fenced_brokers
         self.unknown_tagged_fields = unknown_tagged_fields
 
 
@@ -39,6 +43,7 @@ class DescribeClusterBroker(Struct):
         "host",
         "port",
         "rack",
+        "is_fenced",
         "unknown_tagged_fields",
     )
     FIELDS = (
@@ -46,6 +51,7 @@ class DescribeClusterBroker(Struct):
         "host string 0+",
         "port int32 0+",
         "rack string 0+ null 0+ default null",
+        "is_fenced bool 2+",
     )
 
     def __init__(
@@ -54,12 +60,14 @@ class DescribeClusterBroker(Struct):
         host: str = "",
         port: int = 0,
         rack: str | None = None,
+        is_fenced: bool = False,
         unknown_tagged_fields: dict[int, bytes] | None = None,
     ) -> None:
         self.broker_id = broker_id
         self.host = host
         self.port = port
         self.rack = rack
+        self.is_fenced = is_fenced
         self.unknown_tagged_fields = unknown_tagged_fields
 
 
@@ -78,7 +86,7 @@ class DescribeClusterResponse(Message):
     NAME = "DescribeClusterResponse"
     API_KEY = 60
     MIN_VERSION = 0
-    MAX_VERSION = 1
+    MAX_VERSION = 2
     FIRST_FLEXIBLE_VERSION = 0
     FIELDS = (
         "throttle_time_ms int32 0+",

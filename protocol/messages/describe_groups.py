@@ -15,7 +15,7 @@ class DescribeGroupsRequest(Message):
     NAME = "DescribeGroupsRequest"
     API_KEY = 15
     MIN_VERSION = 0
-    MAX_VERSION = 5
+    MAX_VERSION = 6
     FIRST_FLEXIBLE_VERSION = 5
     FIELDS = (
         "groups [string] 0+",
@@ -36,6 +36,7 @@ class DescribeGroupsRequest(Message):
 class DescribedGroup(Struct):
     __slots__ = (
         "error_code",
+        "error_message",
         "group_id",
         "group_state",
         "protocol_type",
@@ -46,6 +47,7 @@ class DescribedGroup(Struct):
     )
     FIELDS = (
         "error_code int16 0+",
+        "error_message string 6+ null 6+ default null",
         "group_id string 0+",
         "group_state string 0+",
         "protocol_type string 0+",
@@ -57,6 +59,7 @@ class DescribedGroup(Struct):
     def __init__(
         self,
         error_code: int = 0,
+        error_message: str | None = None,
         group_id: str = "",
         group_state: str = "",
         protocol_type: str = "",
@@ -66,6 +69,7 @@ class DescribedGroup(Struct):
         unknown_tagged_fields: dict[int, bytes] | None = None,
     ) -> None:
         self.error_code = error_code
+        self.error_message = error_message
         self.group_id = group_id
         self.group_state = group_state
         self.protocol_type = protocol_type
@@ -122,7 +126,7 @@ class DescribeGroupsResponse(Message):
     NAME = "DescribeGroupsResponse"
     API_KEY = 15
     MIN_VERSION = 0
-    MAX_VERSION = 5
+    MAX_VERSION = 6
     FIRST_FLEXIBLE_VERSION = 5
     FIELDS = (
         "throttle_time_ms int32 1+ ignorable",

@@ -36,7 +36,7 @@ class DescribeLogDirsRequest(Message):
     NAME = "DescribeLogDirsRequest"
     API_KEY = 35
     MIN_VERSION = 0
-    MAX_VERSION = 4
+    MAX_VERSION = 5
     FIRST_FLEXIBLE_VERSION = 2
     FIELDS = (
         "topics [DescribableLogDirTopic] 0+ null 0+",
@@ -58,6 +58,7 @@ class DescribeLogDirsResult(Struct):
         "topics",
         "total_bytes",
         "usable_bytes",
+        "is_cordoned",
         "unknown_tagged_fields",
     )
     FIELDS = (
@@ -66,6 +67,7 @@ class DescribeLogDirsResult(Struct):
         "topics [DescribeLogDirsTopic] 0+",
         "total_bytes int64 4+ default -1 ignorable",
         "usable_bytes int64 4+ default -1 ignorable",
+        "is_cordoned bool 5+ ignorable",
     )
 
     def __init__(
@@ -75,6 +77,7 @@ class DescribeLogDirsResult(Struct):
         topics: list[DescribeLogDirsTopic] = EMPTY,
         total_bytes: int = -1,
         usable_bytes: int = -1,
+        is_cordoned: bool = False,
         unknown_tagged_fields: dict[int, bytes] | None = None,
     ) -> None:
         self.error_code = error_code
@@ -82,6 +85,7 @@ class DescribeLogDirsResult(Struct):
         self.topics = [] if topics is EMPTY else topics
         self.total_bytes = total_bytes
         self.usable_bytes = usable_bytes
+        self.is_cordoned = is_cordoned
         self.unknown_tagged_fields = unknown_tagged_fields
 
 
@@ -147,7 +151,7 @@ class DescribeLogDirsResponse(Message):
     NAME = "DescribeLogDirsResponse"
     API_KEY = 35
     MIN_VERSION = 0
-    MAX_VERSION = 4
+    MAX_VERSION = 5
     FIRST_FLEXIBLE_VERSION = 2
     FIELDS = (
         "throttle_time_ms int32 0+",

@@ -46,7 +46,7 @@ class UpdateFeaturesRequest(Message):
     NAME = "UpdateFeaturesRequest"
     API_KEY = 57
     MIN_VERSION = 0
-    MAX_VERSION = 1
+    MAX_VERSION = 2
     FIRST_FLEXIBLE_VERSION = 0
     FIELDS = (
         "timeout_ms int32 0+ default 60000",
@@ -104,13 +104,13 @@ class UpdateFeaturesResponse(Message):
     NAME = "UpdateFeaturesResponse"
     API_KEY = 57
     MIN_VERSION = 0
-    MAX_VERSION = 1
+    MAX_VERSION = 2
     FIRST_FLEXIBLE_VERSION = 0
     FIELDS = (
         "throttle_time_ms int32 0+",
         "error_code int16 0+",
         "error_message string 0+ null 0+",
-        "results [UpdatableFeatureResult] 0+",
+        "results [UpdatableFeatureResult] 0-1 ignorable",
     )
 
     def __init__(

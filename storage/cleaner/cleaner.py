@@ -84,6 +84,11 @@ class Cleaner:
         # Logs whose compaction failed, with the reason: not compacted again until a restart.
         self.uncleanable: dict[Key, str] = {}
 
+    @property
+    def compactions(self) -> int:
+        """How many logs are being compacted."""
+        return len(self._running)
+
     def checkpoint_of(self, log: Log) -> int | None:
         """The offset up to which the log was compacted, None if never."""
         return self._checkpoints(log.log_directory).get((log.topic, log.partition))

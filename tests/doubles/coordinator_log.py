@@ -1,14 +1,15 @@
 """A coordinator's log in memory, whose commits can be held back, failed or lost in a crash."""
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator
 
 from ottla.broker.coordination.ports import AppendResult
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.batch import patch_base_offset, read_header
 from ottla.protocol.records.errors import CorruptRecordError
 from ottla.protocol.records.reader import read_records
 from ottla.protocol.records.record import Record
-from ottla.storage.producer.verification import Verification
+from ottla.storage.producer.verification import Verification, Verifications
 
 
 class MemoryLog:
@@ -29,6 +30,7 @@ class MemoryLog:
         self.appends = 0
         self.verifies = False
         self.open_transactions: set[tuple[int, int]] = set()
+        self.verifications: dict[int, Verifications] = defaultdict(lambda: Verifications(True))
 
     def begin_verification(
         self, partition: int, producer_id: int, producer_epoch: int, now_ms: int
@@ -36,7 +38,10 @@ class MemoryLog:
         """A guard unless `verifies` is off or the producer's transaction is open already."""
         if not self.verifies or (partition, producer_id) in self.open_transactions:
             return None
-        return Verification(producer_id, producer_epoch, -1, now_ms)
+        return self.verifications[partition].begin(producer_id, producer_epoch, -1, now_ms)
+
+    def is_valid(self, partition: int, guard: Verification) -> bool:
+        return self.verifications[partition].allows(guard.producer_id, guard)
 
     def append(
         self,
@@ -53,6 +58,12 @@ class MemoryLog:
         stored = bytearray(batch)
         header = read_header(stored)
         if header.is_transactional:
+            is_open = (partition, header.producer_id) in self.open_transactions
+            is_allowed = self.verifications[partition].allows(header.producer_id, guard)
+            if self.verifies and not (is_open or is_allowed or header.is_control):
+                on_result(ErrorCode.INVALID_TXN_STATE, -1)
+                return
+            self.verifications[partition].end(header.producer_id)
             self.open_transactions.add((partition, header.producer_id))
         if header.is_control:
             self.open_transactions.discard((partition, header.producer_id))

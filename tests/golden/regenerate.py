@@ -37,7 +37,8 @@ NEWEST = [
     "ListConfigResourcesRequest",
     "ListConfigResourcesResponse",
 ]
-# Whose last version Kafka 3.9 has not, or not with all of its tagged fields: transaction version 2.
+# Whose last version Kafka 3.9 has not, or not with all of its tagged fields: transaction version 2
+# and requests of tools (KIP-860, KIP-1043, KIP-1066, KIP-1073).
 TRANSACTIONS = [
     *(
         f"{name}{side}"
@@ -50,6 +51,14 @@ TRANSACTIONS = [
         for side in ("Request", "Response")
     ),
     "TransactionLogValue",
+    *(
+        f"{name}{side}"
+        for name in (
+            *("AlterPartitionReassignments", "DescribeCluster", "DescribeGroups"),
+            *("DescribeLogDirs", "UpdateFeatures"),
+        )
+        for side in ("Request", "Response")
+    ),
 ]
 # Where the messages of share groups (KIP-932) have stable versions.
 SHARE_ARTIFACTS = ("kafka-clients", "kafka-group-coordinator", "kafka-share-coordinator")

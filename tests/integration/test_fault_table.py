@@ -30,6 +30,7 @@ from ottla.broker.observability.faults import (
     deletion_faults,
     dynamic_setting_faults,
     held_log_faults,
+    kraft_fault,
     leader_epoch_fault,
     older_tree_fault,
     security_znode_faults,
@@ -345,6 +346,7 @@ class Faults:
         unusable = {"orders": ("the znode of topic orders has no topic id", "write it")}
         found = {
             "another broker has the id": broker_id_fault("Broker id 1 is already registered"),
+            "a KRaft controller has taken over": kraft_fault("The KRaft controller 9 has"),
             "the deletion of a topic waits": deletion_faults({"orders": "broker 2"})[0],
             "ZooKeeper is an older copy": older_tree_fault(1 << 32),
             "leader epochs are ahead of ZooKeeper": leader_epoch_fault(["orders-0"]),

@@ -207,6 +207,10 @@ class GroupAppender:
             partition.index, producer_id, producer_epoch, self._clock.now_ms()
         )
 
+    def is_valid(self, partition: GroupPartition, guard: Verification) -> bool:
+        """Whether no marker has been appended since the verification began."""
+        return self._log.is_valid(partition.index, guard)
+
     def append_tombstones(
         self, partition: GroupPartition, keys: Sequence[bytes], on_result: Callable[[int], None]
     ) -> None:

@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs (34), versions 0 to 2, and DescribeLogDirs (35), versions 0 to 4.
+"""AlterReplicaLogDirs (34), versions 0 to 2, and DescribeLogDirs (35), versions 0 to 5.
 
 AlterReplicaLogDirs starts to move replicas to other log directories of this broker; the response
 says whether a move has begun. DescribeLogDirs shows its progress (`is_future_key`) (KIP-113).

@@ -1,4 +1,5 @@
-"""AlterPartitionReassignments (45) and ListPartitionReassignments (46), version 0 (KIP-455).
+"""AlterPartitionReassignments (45), versions 0 and 1, and ListPartitionReassignments (46), version
+0 (KIP-455). Version 1 may forbid that replication factors change (KIP-860).
 
 Sent to the active controller; any other broker responds with NOT_CONTROLLER.
 """
@@ -39,8 +40,13 @@ class PartitionReassignmentHandlers:
             for row in topic.partitions:
                 key = TopicPartition(topic.name, row.partition_index)
                 targets[key] = None if row.replicas is None else tuple(row.replicas)
-        rows = await self._controller.alter_partition_reassignments(targets)
-        response = module.AlterPartitionReassignmentsResponse(error_message=None)
+        may_change_count = request.allow_replication_factor_change
+        rows = await self._controller.alter_partition_reassignments(
+            targets, may_change_count=may_change_count
+        )
+        response = module.AlterPartitionReassignmentsResponse(
+            error_message=None, allow_replication_factor_change=may_change_count
+        )
         for name, partitions in _by_topic(rows).items():
             response.responses.append(
                 module.ReassignableTopicResponse(

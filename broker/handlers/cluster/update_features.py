@@ -1,6 +1,7 @@
-"""UpdateFeatures (57), versions 0 and 1: finalized feature levels (KIP-584).
+"""UpdateFeatures (57), versions 0 to 2: finalized feature levels (KIP-584).
 
 Sent to the active controller; any other broker responds with NOT_CONTROLLER.
+Version 2 has no rows: all levels are finalized, or none with the error of the response.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 _UPGRADE = 1
 _SAFE_DOWNGRADE = 2
 
+_WITHOUT_ROWS_SINCE = 2
+
 
 class UpdateFeaturesHandler:
     """Hands the request to the controller in this process."""
@@ -45,11 +48,21 @@ class UpdateFeaturesHandler:
         ]
         try:
             rows = await self._controller.update_features(
-                updates, validate_only=request.validate_only
+                updates,
+                validate_only=request.validate_only,
+                is_all_or_nothing=version >= _WITHOUT_ROWS_SINCE,
             )
         except KafkaError as error:
             return UpdateFeaturesResponse(
                 error_code=error_code(error), error_message=error_message(error)
+            )
+        failed = next(((name, row) for name, row in rows.items() if row.code), None)
+        if version >= _WITHOUT_ROWS_SINCE and failed is not None:
+            name, row = failed
+            return UpdateFeaturesResponse(
+                error_code=row.code,
+                error_message="The update failed for all features since the following feature had "
+                f"an error: {name}: {row.message}",
             )
         return UpdateFeaturesResponse(
             error_message=None,

@@ -45,9 +45,9 @@ _ABORTABLE_SINCE = 11
 # From this version of Produce on it adds the partitions to the transaction.
 ADDS_PARTITIONS_SINCE = 12
 
-# Kafka 4: add.partitions.to.txn.retry.backoff.ms and .max.ms
-_RETRY_MS = 20
-_RETRIES = 5
+#: Kafka 4: add.partitions.to.txn.retry.backoff.ms and .max.ms
+RETRY_MS = 20
+RETRIES = 5
 
 Guards = dict[tuple[str, int], Verification]
 
@@ -145,13 +145,13 @@ class TransactionalProduce:
         def verified(errors: dict[TopicPartition, int]) -> None:
             if (
                 adds
-                and attempt < _RETRIES
+                and attempt < RETRIES
                 and (
                     ErrorCode.CONCURRENT_TRANSACTIONS in errors.values()
                     or self._has_lost_guard(begun.guards, producer.producer_id)
                 )
             ):
-                self._timer.schedule(_RETRY_MS, on_concurrent)
+                self._timer.schedule(RETRY_MS, on_concurrent)
             else:
                 on_verified(_without_errors(entries, errors, adds=adds))
 

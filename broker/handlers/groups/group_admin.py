@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.groups.admin import GroupAdmin
+from ottla.broker.groups.classic.group import GroupState
 from ottla.broker.handlers.common.authorized_operations import GROUP_OPERATIONS
 from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.error_responses import error_code
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 # reached, and has as many requests in flight as it has share partitions, up to 64.
 _DELETIONS_AT_ONCE = 16
 
+# The first version of DescribeGroups whose clients know GROUP_ID_NOT_FOUND.
+_NOT_FOUND_SINCE = 6
+
 
 class GroupAdminHandlers:
     """Builds the responses of the administrative group requests."""
@@ -44,11 +48,23 @@ class GroupAdminHandlers:
         self._shares = shares
 
     def describe_groups(
-        self, _: RequestContext, request: DescribeGroupsRequest
+        self, context: RequestContext, request: DescribeGroupsRequest
     ) -> Steps[DescribeGroupsResponse]:
+        """From version 6 on GROUP_ID_NOT_FOUND for a group that is not there, or not classic
+        (KIP-1043); before that its state is Dead."""
+        is_error = context.header.api_version >= _NOT_FOUND_SINCE
         groups = []
         for group_id in request.groups:
             group = self._admin.describe(group_id)  # at once: members change in a pause
+            if is_error and not group.error_code and group.group_state == GroupState.DEAD.value:
+                group.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+                is_share = self._shares is not None and self._shares.has(group_id)
+                is_other = is_share or self._admin.is_known(group_id)
+                group.error_message = (
+                    f"Group {group_id} is not a classic group."
+                    if is_other
+                    else f"Group {group_id} not found."
+                )
             if request.include_authorized_operations and not group.error_code:
                 group.authorized_operations = GROUP_OPERATIONS
             groups.append(group)

@@ -1,4 +1,7 @@
-"""DescribeCluster (60), versions 0 and 1: the cluster id, the controller and the live brokers."""
+"""DescribeCluster (60), versions 0 to 2: the cluster id, the controller and the live brokers.
+
+No broker is fenced where there is ZooKeeper: version 2 may ask for them, and lists the same ones.
+"""
 
 from __future__ import annotations
 

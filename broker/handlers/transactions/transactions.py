@@ -27,6 +27,7 @@ from ottla.broker.handlers.common.transaction_request_errors import (
     TransactionRequestErrorLog,
     known_error,
 )
+from ottla.broker.handlers.common.transactional_produce import RETRIES, RETRY_MS
 from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.broker.requests.request_parts import CONTROL, TOPICS, TRANSACTION
@@ -73,6 +74,8 @@ from ottla.protocol.topics import GROUP_METADATA_TOPIC, TopicPartition
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
+    from ottla.broker.runtime.timer import DelayQueue
+    from ottla.storage.producer.verification import Verification
 
 # The first version of InitProducerId whose clients know PRODUCER_FENCED.
 _INIT_FENCED_SINCE = 4
@@ -295,6 +298,7 @@ class TxnOffsetCommitHandler:
         topics: MetadataCache,
         group_partition_for: Callable[[str], int],
         now_ms: Callable[[], int],
+        timer: DelayQueue,
         request_errors: GroupRequestErrorLog,
         transaction_version: Callable[[], int],
     ) -> None:
@@ -306,6 +310,7 @@ class TxnOffsetCommitHandler:
         self._topics = topics
         self._group_partition_for = group_partition_for
         self._now_ms = now_ms
+        self._timer = timer
 
     def handle(
         self, context: RequestContext, request: TxnOffsetCommitRequest
@@ -332,7 +337,7 @@ class TxnOffsetCommitHandler:
         )
         if not known:
             return _commit_response(rows)
-        producer = Producer(request.producer_id, request.producer_epoch)
+        producer = request.producer_id, request.producer_epoch
         committer = Committer(
             request.group_id, request.member_id, request.group_instance_id, request.generation_id
         )
@@ -354,38 +359,66 @@ class TxnOffsetCommitHandler:
                     rows.add(partition, error)
             context.respond(_commit_response(rows))
 
-        def verified(errors: dict[TopicPartition, int]) -> None:
-            if errors:
-                send_response(dict.fromkeys(known, offset_error(next(iter(errors.values())))))
-            else:
-                self._commits.commit_transactional(
-                    committer, *producer, known, send_response, guard
-                )
+        def commit(guard: Verification | None) -> None:
+            self._commits.commit_transactional(committer, *producer, known, send_response, guard)
 
-        error = self._commits.check(request.group_id)
-        guard = None if error else self._commits.begin_verification(request.group_id, *producer)
+        self._verify(
+            request, version, commit, lambda error: send_response(dict.fromkeys(known, error))
+        )
+        return DEFERRED
+
+    def _verify(
+        self,
+        request: TxnOffsetCommitRequest,
+        version: int,
+        on_verified: Callable[[Verification | None], None],
+        on_error: Callable[[int], None],
+        attempt: int = 0,
+    ) -> None:
+        """Call back with the guard of the append; None where the transaction is open already.
+
+        A request that adds the partition begins again while the transaction before is being
+        completed, as in `TransactionalProduce.verify`.
+        """
+        group_id, producer = request.group_id, Producer(request.producer_id, request.producer_epoch)
+        error = self._commits.check(group_id)
+        if error:
+            on_error(error)
+            return
+        guard = self._commits.begin_verification(group_id, *producer)
         adds = version >= ADDS_PARTITION_SINCE
         # As in `TransactionalProduce.begin`; with verification disabled there is no guard, either.
         asks_always = adds and (
             not self._verifier.enabled or self._transaction_version() < TRANSACTION_VERSION_2
         )
-        if error:
-            send_response(dict.fromkeys(known, error))
-        elif guard is None and not asks_always:
-            verified({})  # verified when the transaction started in the partition
-        else:
-            where = TopicPartition(
-                GROUP_METADATA_TOPIC, self._group_partition_for(request.group_id)
-            )
-            self._verifier.verify(
-                request.transactional_id,
-                producer,
-                frozenset((where,)),
-                verified,
-                knows_abortable=version >= ABORTABLE_KNOWN_SINCE,
-                adds=adds,
-            )
-        return DEFERRED
+        if guard is None and not asks_always:
+            on_verified(None)  # verified when the transaction started in the partition
+            return
+
+        def verified(errors: dict[TopicPartition, int]) -> None:
+            # The marker of the last transaction, of a Kafka 3 that does not raise the epoch, may
+            # have come while the coordinator was asked.
+            is_lost = guard is not None and not self._commits.is_valid(group_id, guard)
+            is_concurrent = is_lost or ErrorCode.CONCURRENT_TRANSACTIONS in errors.values()
+            if adds and is_concurrent and attempt < RETRIES:
+                self._timer.schedule(
+                    RETRY_MS,
+                    lambda: self._verify(request, version, on_verified, on_error, attempt + 1),
+                )
+            elif errors:
+                on_error(offset_error(next(iter(errors.values()))))
+            else:
+                on_verified(guard)
+
+        where = TopicPartition(GROUP_METADATA_TOPIC, self._group_partition_for(group_id))
+        self._verifier.verify(
+            request.transactional_id,
+            producer,
+            frozenset((where,)),
+            verified,
+            knows_abortable=version >= ABORTABLE_KNOWN_SINCE,
+            adds=adds,
+        )
 
 
 def _commit_response(rows: TopicRows[int]) -> TxnOffsetCommitResponse:

@@ -222,6 +222,7 @@ def test_readings(tmp_path: Path) -> None:
     state.observed = Observed(
         *(1, "c", 2, lambda: -1, lambda: certificates, lambda: Descriptors(1, 100, 10), health),
         traffic=lambda: Traffic(3, 4, 5),
+        compactions=lambda: 2,
     )
     state.phase = Phase.RUNNING
     directory.mark_full("no room")
@@ -240,6 +241,7 @@ def test_readings(tmp_path: Path) -> None:
     document = state.document()
     assert document["ready"] is False
     assert document["descriptors"] == Descriptors(1, 100, 10)._asdict()
+    assert document["compactions"] == 2
     assert document["traffic"] == {"received_bytes": 3, "sent_bytes": 4, "requests": 5}
     assert document["certificates"] == [
         {

@@ -127,3 +127,32 @@ async def test_an_update_starts_from_what_the_znode_holds() -> None:
     assert await update(cluster, FeatureUpdate("f", 3)) == [ErrorCode.INVALID_REQUEST]
     assert await update(cluster, FeatureUpdate("f", 5)) == [ErrorCode.NONE]
     assert node(cluster) == (True, {"f": 5})
+
+
+async def test_all_or_nothing() -> None:
+    cluster = await start(encode_features({"f": 2}, enabled=True))
+    wanted = (FeatureUpdate("f", 4), FeatureUpdate("g", 1))
+    rows = await cluster.controller.update_features(wanted, is_all_or_nothing=True)
+    assert [row.code for row in rows.values()] == [0, ErrorCode.INVALID_REQUEST]
+    assert node(cluster) == (True, {"f": 2})
+    rows = await cluster.controller.update_features(wanted[:1], is_all_or_nothing=True)
+    assert [row.code for row in rows.values()] == [0]
+    assert node(cluster) == (True, {"f": 4})
+
+
+async def test_features_that_were_written_by_hand_have_no_effect() -> None:
+    """With them Kafka's brokers end; here the cluster goes on, and a tool removes them."""
+    by_hand = {"f": 9, "kraft.version": 1, "metadata.version": 21}
+    cluster = await start(encode_features(by_hand, enabled=True))
+    assert set(cluster.controller.context.brokers) == {1, 2}
+    updates = [FeatureUpdate(name, 0, SAFE_DOWNGRADE) for name in by_hand]
+    assert await update(cluster, *updates) == [0, 0, 0]
+    assert node(cluster) == (True, {})
+    await cluster.stop()
+
+
+async def test_a_broker_without_a_finalized_level_is_left_out() -> None:
+    cluster = await start(encode_features({"f": 4}, enabled=True))
+    await cluster.add_broker(3, features={"f": (1, 3)})
+    assert set(cluster.controller.context.brokers) == {1, 2}
+    await cluster.stop()

@@ -50,3 +50,18 @@ async def test_partition_with_a_damaged_state_keeps_its_replicas(cluster: Cluste
     assert cluster.leader("t") == 1
     rows = await cluster.controller.alter_partition_reassignments({T0: (3,)})
     assert rows[T0].code == 0
+
+
+async def test_number_of_replicas_that_may_not_change(cluster: Cluster) -> None:
+    """KIP-860; also while the partition moves, where it has more replicas than it should."""
+    await cluster.create_topic("t", (1, 2))
+    alter = cluster.controller.alter_partition_reassignments
+    for replicas in ((3,), (1, 2, 3)):
+        rows = await alter({T0: replicas}, may_change_count=False)
+        assert rows[T0].code == ErrorCode.INVALID_REPLICATION_FACTOR
+        assert rows[T0].message == (f"The replication factor is changed from 2 to {len(replicas)}")
+    assert cluster.topic("t").assignments[0] == ReplicaAssignment((1, 2))
+    for replicas in ((1, 3), (2, 3)):
+        rows = await alter({T0: replicas}, may_change_count=False)
+        assert rows[T0].code == 0
+    assert (await alter({T0: None}, may_change_count=False))[T0].code == 0

@@ -35,6 +35,16 @@ def test_groups_are_described(handlers: GroupAdminHandlers, version: int) -> Non
     assert found[0].authorized_operations == -(2**31)
 
 
+def test_a_group_that_is_not_there_is_an_error_in_version_6(
+    handlers: GroupAdminHandlers,
+) -> None:
+    asked = Asked(handlers.describe_groups, DescribeGroupsRequest([GROUP, "unknown"]), 6)
+    known, unknown = asked.response(DescribeGroupsResponse).groups
+    assert (known.error_code, known.error_message, known.group_state) == (0, None, "Stable")
+    assert unknown.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert (unknown.error_message, unknown.group_state) == ("Group unknown not found.", "Dead")
+
+
 def test_authorized_operations_on_request(handlers: GroupAdminHandlers) -> None:
     asked = Asked(handlers.describe_groups, DescribeGroupsRequest([GROUP], True), 5)
     assert asked.response(DescribeGroupsResponse).groups[0].authorized_operations == 328

@@ -3,6 +3,7 @@
 import pytest
 
 from ottla.broker.handlers.common.group_request_errors import GroupRequestErrorLog
+from ottla.broker.handlers.common.transactional_produce import RETRIES, RETRY_MS
 from ottla.broker.handlers.transactions.transactions import (
     TxnOffsetCommitHandler,
     WriteTxnMarkersHandler,
@@ -35,6 +36,7 @@ from ottla.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from ottla.protocol.records.control import end_transaction_marker
 from ottla.protocol.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from tests.doubles.request_context import Asked
 from tests.unit.broker.groups.helpers import T0, T1
@@ -171,6 +173,7 @@ class CommitBroker:
             metadata,
             self.groups.coordinator.partition_for,
             self.groups.timer.clock.now_ms,
+            self.groups.timer,
             GroupRequestErrorLog(self.groups.coordinator.events, self.groups.timer.clock.now_ms),
             lambda: self.transaction_version,
         )
@@ -185,6 +188,18 @@ class CommitBroker:
         topic: str = "t",
         member_id: str = "",
     ) -> dict[TopicPartition, int]:
+        return committed(
+            self.asked(version, *indexes, producer=producer, topic=topic, member_id=member_id)
+        )
+
+    def asked(
+        self,
+        version: int,
+        *indexes: int,
+        producer: Producer | None = None,
+        topic: str = "t",
+        member_id: str = "",
+    ) -> Asked:
         rows = [TxnOffsetCommitRequestPartition(index, 5, -1, None) for index in indexes]
         request = TxnOffsetCommitRequest(
             ID,
@@ -194,12 +209,27 @@ class CommitBroker:
             member_id=member_id,
             topics=[TxnOffsetCommitRequestTopic(topic, rows)],
         )
-        asked = Asked(self.handler.handle, request, version)
-        return {
-            TopicPartition(found.name, row.partition_index): row.error_code
-            for found in asked.response(TxnOffsetCommitResponse).topics
-            for row in found.partitions
-        }
+        return Asked(self.handler.handle, request, version)
+
+    def append_marker_of_kafka_3(self, producer: Producer) -> None:
+        """A marker that has not raised the epoch: it may be that of this transaction."""
+        marker = end_transaction_marker(
+            committed=True,
+            coordinator_epoch=0,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            timestamp_ms=0,
+        )
+        self.groups.log.append(0, marker, lambda *_: None)
+
+
+def committed(asked: Asked) -> dict[TopicPartition, int]:
+    """The error codes of the rows."""
+    return {
+        TopicPartition(found.name, row.partition_index): row.error_code
+        for found in asked.response(TxnOffsetCommitResponse).topics
+        for row in found.partitions
+    }
 
 
 @pytest.mark.parametrize("version", range(5))
@@ -355,3 +385,37 @@ def test_offsets_of_a_client_that_is_newer_than_the_cluster() -> None:
     broker.transaction_version = 0
     broker.transactions.end_and_raise(broker.producer)
     assert broker.commit(5, 0) == {T0: ErrorCode.INVALID_PRODUCER_EPOCH}
+
+
+def test_offsets_whose_guard_a_marker_has_ended_begin_again() -> None:
+    broker = CommitBroker()
+    ((_, producer),) = broker.transactions.end_and_raise(broker.producer)
+    broker.transactions.log.hold = True
+    asked = broker.asked(5, 0, producer=producer)
+    broker.append_marker_of_kafka_3(producer)
+    broker.transactions.log.hold = False
+    broker.transactions.log.commit_all()
+    assert asked.is_pending
+    broker.groups.timer.advance(RETRY_MS)
+    assert committed(asked) == {T0: ErrorCode.NONE}
+    broker.groups.coordinator.on_transaction_completed(producer.producer_id, 0, committed=True)
+    assert broker.groups.offset() == 5
+
+
+def test_offsets_are_not_tried_for_ever() -> None:
+    broker = CommitBroker()
+    broker.transactions.log.hold = True
+    broker.transactions.end_later(broker.producer)  # and is not completed
+    asked = broker.asked(5, 0)
+    for _ in range(RETRIES):
+        assert asked.is_pending
+        broker.groups.timer.advance(RETRY_MS)
+    assert committed(asked) == {T0: ErrorCode.CONCURRENT_TRANSACTIONS}
+    assert broker.groups.log.appends == 0
+
+
+def test_offsets_of_older_clients_do_not_begin_again() -> None:
+    broker = CommitBroker()
+    asked = broker.asked(4, 0)
+    assert not asked.is_pending
+    assert committed(asked) == {T0: ErrorCode.NONE}
