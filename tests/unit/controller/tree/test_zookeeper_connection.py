@@ -19,6 +19,7 @@ from ottla.controller.tree.store import (
     SESSION_SUSPENDED,
     ConnectionLost,
     NotPermitted,
+    ZooKeeperUnreachable,
 )
 from ottla.controller.tree.zookeeper_store import ZooKeeperStore
 from tests.doubles.certificates import Certificates
@@ -28,6 +29,7 @@ from tests.doubles.scripted_zookeeper import (
     REQUIRES_SASL,
     DroppedSyns,
     ScriptedServer,
+    closes_during_login,
     never_responds,
     refuses,
     responds,
@@ -166,6 +168,19 @@ async def test_refusal_after_a_good_connection_is_a_lost_connection(
     assert len(told) == 1
     assert "refused the credentials" in told[0]
     await store.close()
+
+
+async def test_connection_that_is_lost_during_the_login_is_no_refusal(
+    zookeeper: ZooKeeperProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("puresasl", reason="SASL to ZooKeeper needs the package pure-sasl")
+    sasl = {"mechanism": "DIGEST-MD5", "username": "broker", "password": "secret"}
+    async with ScriptedServer(closes_during_login) as closing:
+        with pytest.raises(ZooKeeperUnreachable, match="closed the connection during the SASL log"):
+            await opened(closing.connect, sasl=sasl, connection_timeout_ms=1_500)
+        assert closing.connections > 1
+    told = [each.message for each in caplog.records if each.name == "ottla.zookeeper"]
+    assert len(told) == 1
 
 
 JAAS = """Server {
