@@ -278,6 +278,25 @@ async def test_session_timeout_that_the_server_limits(
         await store.close()
 
 
+async def test_session_timeout_that_the_server_raises(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With clocks that jump: only those that do not count the time of a session."""
+    with start_zookeeper(tmp_path, settings={"minSessionTimeout": "5000"}) as server:
+        store = await opened(server.connect, session_timeout_ms=400)
+        session = store.session_id
+        assert "limits the session timeout to 5 s, not the 0.4 s" in caplog.text
+        notified: list[str] = []
+        store.on_session(notified.append)
+        now = time.time
+        for jump in (86_400, -86_400):
+            monkeypatch.setattr(time, "time", lambda: now() + jump)  # noqa: B023
+            await asyncio.sleep(1)  # longer than the timeout that was asked for
+            assert await store.exists("/") is not None
+        assert (store.session_id, notified) == (session, [])
+        await store.close()
+
+
 async def test_idle_connections_that_are_cut_keep_the_session(
     zookeeper: ZooKeeperProcess, proxy: TcpProxy
 ) -> None:
