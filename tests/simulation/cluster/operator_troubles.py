@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 READY_SECONDS = 60
 # A start that is refused is tried again every second.
 REFUSED_SECONDS = 3
-# Less than what waits for ZooKeeper three times, with pauses; Kubernetes kills after 30 seconds.
-GRACE_SECONDS = 20
+# What Docker waits before it kills; Kubernetes waits 30 s.
+GRACE_SECONDS = 10
 # Until a controller has read what changed, or a new one all of it.
 NOTICED_SECONDS = 10
 # Derived from the segments, or checked against them. Not the index of aborted transactions: it has
