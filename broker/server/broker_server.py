@@ -50,6 +50,8 @@ _UNREGISTER_MS = 1_000
 _CONTROLLER_STOP_MS = 10_000
 # How long each step of a stop waits that needs ZooKeeper while it does not respond.
 _WITHOUT_ZOOKEEPER_MS = 2_000
+# How long the controller's stop waits when another step has just waited for that in vain.
+_STILL_WITHOUT_ZOOKEEPER_MS = 500
 # How often a step that waits for something else looks whether ZooKeeper responds.
 _LOOK_SECONDS = 0.5
 # How long the start waits for the first UpdateMetadata; without one it continues all the same.
@@ -98,6 +100,7 @@ class BrokerServer:
         self._state_log: StateLog | None = None
         self._started = False
         self._joined = False  # or is joining the cluster
+        self._tree_is_gone = False  # as a step of the stop has seen
         self._start_is_cancelled = False
 
     @property
@@ -296,6 +299,8 @@ class BrokerServer:
         parts.fetchers.close()
         parts.mover.stop()
         limit_ms = _CONTROLLER_STOP_MS if self._has_tree else _WITHOUT_ZOOKEEPER_MS
+        if self._tree_is_gone:
+            limit_ms = _STILL_WITHOUT_ZOOKEEPER_MS
         await self._with_tree(parts, parts.controller.stop(limit_ms))
         if not crash:
             await self._unregister(parts)
@@ -322,6 +327,7 @@ class BrokerServer:
         gone = spawn(_until_tree_is_gone(parts.store), name="stop-watches-tree")
         try:
             await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+            self._tree_is_gone = not task.done()
             return task.done()
         finally:
             await stop(task, gone)
