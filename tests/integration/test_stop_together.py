@@ -65,7 +65,7 @@ def stop_all(cluster: BrokerCluster) -> None:
 
 @pytest.mark.parametrize(
     ("zookeeper", "prepare"),
-    [(terminate, None), (kill, None), (kill, create_many), (pause, None), (leave, create_many)],
+    [(terminate, None), (kill, None), (kill, create_many), (pause, None), (leave, None)],
 )
 def test_all_brokers_stop_cleanly(
     tmp_path: Path,
