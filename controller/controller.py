@@ -136,6 +136,7 @@ class Controller:
         )
         self._queue = self._lifecycle.queue
         self._handles: list[WatchHandle] = []
+        self._runs = False
         self._deletions: dict[str, list[Delivery]] = {}
         self._expired = False
         # Already here: the session may expire between registration and `start`.
@@ -220,16 +221,19 @@ class Controller:
             await self._store.watch_data(znodes.CONTROLLER, self._on_controller_node)
         )
         self._queue.put(Startup())
+        self._runs = True
         self._runtime.spawn(self._lifecycle.run(), name="controller-events")
         await wait_for([self._lifecycle.started], timeout_ms, self._runtime)
 
     async def stop(self, timeout_ms: int = 10_000) -> None:
-        """Resign if active, and shut down; wait up to `timeout_ms` for the store."""
+        """Resign if active, and shut down; wait up to `timeout_ms` for the store. Nothing is to be
+        waited for after a `start` that failed early, or without one."""
         for handle in self._handles:
             handle.cancel()
         self._handles.clear()
         self._queue.clear_and_put(ShutDown())
-        await wait_for([self._lifecycle.stopped], timeout_ms, self._runtime)
+        if self._runs:
+            await wait_for([self._lifecycle.stopped], timeout_ms, self._runtime)
 
     def update_settings(self, settings: ControllerSettings) -> None:
         """Apply changed dynamic settings; protocol version and listeners stay the same."""
@@ -408,7 +412,14 @@ class Controller:
         for batch in batches_of(targets):
             # Events that wait, such as a failed broker, are handled between two batches.
             work = partial(start, batch)
-            rows.update(await self._call("AlterPartitionReassignments", state, work))
+            try:
+                rows.update(await self._call("AlterPartitionReassignments", state, work))
+            except KafkaError as error:
+                if not rows:
+                    raise
+                # Those of earlier batches are under way, and their rows say so.
+                failed = ApiError(error.code, error.message)
+                return {**dict.fromkeys(targets, failed), **rows}
         return rows
 
     async def list_partition_reassignments(

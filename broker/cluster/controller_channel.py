@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.broker")
 
+NO_CONTROLLER = -1
+
 
 class ControllerChannel:
     """Sends this broker's requests to the active controller. Loop only."""
@@ -146,13 +148,25 @@ class ControllerChannel:
             lambda snapshot: snapshot.brokers.keys() == own, timeout_ms
         )
 
+    async def wait_for_other_controller(self, controller_id: int, timeout_ms: int) -> None:
+        """Wait until there is a controller that is not this one, up to `timeout_ms`."""
+        await self._metadata.wait_until(
+            lambda snapshot: snapshot.controller_id not in (controller_id, NO_CONTROLLER),
+            timeout_ms,
+        )
+
+    @property
+    def known_controller(self) -> int:
+        """The controller that this broker would ask, NO_CONTROLLER for none."""
+        return self._metadata.snapshot.controller_id
+
     async def _send(self, request: Message) -> Message:
         controller_id = self._controller_id()
         return await self._inter_broker_client.request(controller_id, request)
 
     def _controller_id(self) -> int:
-        controller_id = self._metadata.snapshot.controller_id
-        if controller_id < 0:
+        controller_id = self.known_controller
+        if controller_id == NO_CONTROLLER:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "there is no controller now")
         return controller_id
 
@@ -191,16 +205,19 @@ async def hand_over(config: BrokerConfig, channel: ControllerChannel) -> bool:
 
     A partition whose other replicas are not in sync stays, and has no leader while this broker is
     away: stopping continues all the same, as in Kafka. The last broker does not wait for others
-    that could take its partitions.
+    that could take its partitions. Where the controller is stopped, too, the next one is asked as
+    soon as it is elected.
     """
-    left = 0
+    left, asked = 0, NO_CONTROLLER
     for attempt in range(config.controlled_shutdown_max_retries):
         if left and await channel.is_alone(config.controlled_shutdown_retry_backoff_ms):
             logger.info("Controlled shutdown: this is the last broker of the cluster")
             return False
         if attempt and not left:
-            await asyncio.sleep(config.controlled_shutdown_retry_backoff_ms / 1000)
-        left = 0
+            await channel.wait_for_other_controller(
+                asked, config.controlled_shutdown_retry_backoff_ms
+            )
+        left, asked = 0, channel.known_controller
         try:
             async with asyncio.timeout(config.controller_socket_timeout_ms / 1000):
                 left = await channel.controlled_shutdown()

@@ -160,7 +160,7 @@ class DynamicConfig:
             return self._make_log_config(self._config.topic_defaults())
 
     async def read(self, entity: str) -> Properties:
-        """What an entity's node holds now; empty when there is none."""
+        """What an entity's node holds now; empty when there is none. Raises UnreadableConfig."""
         return await read_config(self._store, entity)
 
     async def read_topics(self, topics: Iterable[str]) -> dict[str, Mapping[str, str]]:
@@ -187,7 +187,8 @@ class DynamicConfig:
         """Replaces an entity's settings by what `change` makes of them and announces it; durable
         and applied here on return.
 
-        `change` runs again if the settings change meanwhile.
+        `change` runs again if the settings change meanwhile. Raises UnreadableConfig, and changes
+        nothing, where the node holds what cannot be read.
         """
         properties = await change_config(self._store, entity, change)
         self._take(entity, properties)

@@ -14,9 +14,11 @@ from ottla.controller.tree.store import StoreError
 
 logger = logging.getLogger("ottla.security")
 
-# Each one is a fault and a read every few seconds. Beyond it what they cover is denied just as
-# well; the log names all of them.
+# Whose texts are kept, for faults. What the others hold is denied and read again just as well; the
+# log names all of them.
 MAX_REMEMBERED = 1_000
+# How many are read again at a time, which is every few seconds, so that ZooKeeper is not loaded.
+READ_AT_ONCE = 100
 
 
 class UnusableZnode(NamedTuple):
@@ -30,8 +32,14 @@ class UnusableZnodes:
     """Those of one broker, by path. Loop only."""
 
     def __init__(self) -> None:
+        #: The first MAX_REMEMBERED of them.
         self.found: dict[str, UnusableZnode] = {}
+        # All of them, the ones that were read least recently first. The parts that report them
+        # keep an entry for each anyway: what it denies.
         self._readers: dict[str, Callable[[], Awaitable[object]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._readers)
 
     def report(
         self, path: str, problem: str, effect: str, read_again: Callable[[], Awaitable[object]]
@@ -40,20 +48,25 @@ class UnusableZnodes:
         found = UnusableZnode(problem, effect)
         if self.found.get(path) == found:
             return
-        logger.error("%s; %s until it is repaired", problem, effect)
+        if path in self.found or path not in self._readers:
+            logger.error("%s; %s until it is repaired", problem, effect)
+        self._readers[path] = read_again
         if path in self.found or len(self.found) < MAX_REMEMBERED:
             self.found[path] = found
-            self._readers[path] = read_again
 
     def repaired(self, path: str) -> None:
         """A znode can be used, or is gone."""
-        if self.found.pop(path, None) is not None:
-            del self._readers[path]
+        if self._readers.pop(path, None) is not None:
+            self.found.pop(path, None)
             logger.info("%s can be used again", path)
 
     async def look(self) -> None:
-        """Reads the znodes again."""
-        for path, read_again in list(self._readers.items()):
+        """Reads znodes again, each after at most `len(self) / READ_AT_ONCE` calls."""
+        for path in list(self._readers)[:READ_AT_ONCE]:
+            read_again = self._readers.pop(path, None)
+            if read_again is None:  # repaired meanwhile
+                continue
+            self._readers[path] = read_again  # the last one now
             try:
                 await read_again()
             except StoreError as error:

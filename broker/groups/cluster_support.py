@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.broker.runtime.tasks import spawn
+from ottla.broker.runtime.tasks import gather_limited, spawn
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.registry import ApiKey
 
@@ -32,6 +33,8 @@ SHARE = "share"
 
 # A broker that restarts is unregistered meanwhile, so this is for changes that were missed.
 _VALID_SECONDS = 60.0
+# Brokers that are asked beside each other: one that cannot be reached takes a deadline.
+_ASKED_AT_ONCE = 16
 
 # What ApiVersions lists where a protocol is not offered: the newest version, None for no version.
 # Kafka 3.9 lists version 0 of ConsumerGroupHeartbeat, and rejects each request.
@@ -115,27 +118,26 @@ class ClusterSupport:
         """Yield what is known of each other live broker, None for one that is new here."""
         for broker_id, broker in self._metadata.snapshot.brokers.items():
             if broker_id != self._broker_id:
-                known = self._known.get(broker_id)
-                yield known if known is not None and known.broker == broker else None
+                yield self._last_known(broker_id, broker)
 
     async def _ask_all(self) -> None:
         try:
             for protocol in _NOT_OFFERED:
-                await self.check(protocol)
-        except KafkaError:
-            pass  # requests of the protocol get the error
+                with suppress(KafkaError):  # requests of the protocol get the error
+                    await self.check(protocol)
         finally:
             self._is_asking = False
 
     async def check(self, protocol: str) -> None:
         """Raise KafkaError: UNSUPPORTED_VERSION if a live broker does not have the protocol,
-        COORDINATOR_NOT_AVAILABLE if a broker that is new here cannot be reached."""
-        brokers = self._metadata.snapshot.brokers
+        else COORDINATOR_NOT_AVAILABLE if a broker that is new here cannot be reached."""
+        brokers = sorted(self._metadata.snapshot.brokers.items())
+        others = [each for each in brokers if each[0] != self._broker_id]
+        await self._ask_again(others)
+        # What a broker without an answer had the last time counts.
+        known = {broker_id: self._last_known(broker_id, broker) for broker_id, broker in others}
         lacking = [
-            broker_id
-            for broker_id, broker in sorted(brokers.items())
-            if broker_id != self._broker_id
-            and protocol not in await self._protocols_of(broker_id, broker)
+            each for each, found in known.items() if found and protocol not in found.protocols
         ]
         self._log(protocol, lacking)
         if lacking:
@@ -144,6 +146,12 @@ class ClusterSupport:
                 f"Broker {lacking[0]} of the cluster does not serve {protocol} groups. Replace "
                 "brokers of Apache Kafka 3.9, and do not exclude the protocol from "
                 "group.coordinator.rebalance.protocols.",
+            )
+        unknown = [each for each, found in known.items() if found is None]
+        if unknown:
+            raise KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                f"The group protocols of broker {unknown[0]} are not known yet.",
             )
 
     def _log(self, protocol: str, lacking: list[int]) -> None:
@@ -163,19 +171,27 @@ class ClusterSupport:
         else:
             logger.info("Every broker serves groups of the %s protocol now", protocol)
 
-    async def _protocols_of(self, broker_id: int, broker: BrokerMetadata) -> frozenset[str]:
+    async def _ask_again(self, others: list[tuple[int, BrokerMetadata]]) -> None:
+        """Ask the brokers whose protocols are not known, or were asked for long ago."""
+        now_s = self._now_s()
+        await gather_limited(
+            [
+                self._ask(broker_id, broker)
+                for broker_id, broker in others
+                if not (known := self._last_known(broker_id, broker)) or known.until_s <= now_s
+            ],
+            _ASKED_AT_ONCE,
+        )
+
+    def _last_known(self, broker_id: int, broker: BrokerMetadata) -> _Known | None:
         known = self._known.get(broker_id)
-        if known is not None and known.broker == broker and self._now_s() < known.until_s:
-            return known.protocols
+        return known if known is not None and known.broker == broker else None
+
+    async def _ask(self, broker_id: int, broker: BrokerMetadata) -> None:
         try:
             versions = await self._versions_of(broker_id)
-        except Exception as problem:
-            if known is not None and known.broker == broker:
-                return known.protocols
-            raise KafkaError(
-                ErrorCode.COORDINATOR_NOT_AVAILABLE,
-                f"The group protocols of broker {broker_id} are not known yet.",
-            ) from problem
+        except Exception as problem:  # of the network, or of another program at its address
+            logger.debug("Broker %d does not tell its API versions: %s", broker_id, problem)
+            return
         found = protocols_of(versions)
         self._known[broker_id] = _Known(broker, found, self._now_s() + _VALID_SECONDS)
-        return found

@@ -50,7 +50,7 @@ class GroupCoordinator:
         catalog: ClusterTopics | None = None,
         share_persister: ShareStatePersister | None = None,
         share_limits: ShareGroupLimits | None = None,
-        on_share_state_replaced: Callable[[str], None] = lambda group_id: None,
+        on_share_state_replaced: Callable[[str, bool], None] = lambda group_id, is_deleted: None,
         defer_appends: Defer | None = None,
     ) -> None:
         """`catalog` has the topics; without it consumer groups (KIP-848) are not served, and

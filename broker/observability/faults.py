@@ -389,8 +389,11 @@ def topic_znode_faults(topics: Mapping[str, tuple[str, str]]) -> list[Fault]:
     ]
 
 
-def security_znode_faults(unusable: Mapping[str, UnusableZnode]) -> list[Fault]:
-    """By path: ACLs, quotas, credentials and tokens that cannot be read, and what is denied."""
+def security_znode_faults(unusable: Mapping[str, UnusableZnode], total: int) -> list[Fault]:
+    """By path: ACLs, quotas, credentials and tokens that cannot be read, and what is denied.
+
+    `total`: how many there are, which may be more than are given.
+    """
     found = [
         Fault(
             SECURITY_ZNODE,
@@ -402,8 +405,8 @@ def security_znode_faults(unusable: Mapping[str, UnusableZnode]) -> list[Fault]:
         )
         for path, each in list(unusable.items())[:_LISTED_MAX]
     ]
-    if len(unusable) > _LISTED_MAX:
-        text = f"{len(unusable) - _LISTED_MAX} more znodes cannot be used; the log names them"
+    if total > len(found) > 0:
+        text = f"{total - len(found)} more znodes cannot be used; the log names them"
         found.append(Fault(SECURITY_ZNODE, "", False, text, found[0].fix))
     return found
 

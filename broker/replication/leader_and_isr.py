@@ -160,9 +160,15 @@ class LeaderAndIsrApplier:
     # -- LeaderAndIsr ---------------------------------------------------------------------------
 
     async def become_leader_or_follower(
-        self, request: LeaderAndIsrRequest, version: int
+        self,
+        request: LeaderAndIsrRequest,
+        version: int,
+        has_registered_again: Callable[[], bool] = lambda: False,
     ) -> LeaderAndIsrResponse:
         """Applies the partition states of the request; the response has an error code for each.
+
+        `has_registered_again`: whether the broker epoch of the request is not that of this broker
+        any more; what is left of the request is refused then.
 
         The change of one partition is atomic, that of the request is not: a request that is handled
         meanwhile may see some partitions in their old state, as in Kafka.
@@ -171,7 +177,9 @@ class LeaderAndIsrApplier:
         codes: dict[TopicPartition, int] = {}
         following: list[Partition] = []
         try:
-            is_stale = await self._apply_request(request, states, codes, following)
+            refusal = await self._apply_request(
+                request, states, codes, following, has_registered_again
+            )
         finally:
             # All at once: a fetcher would otherwise start with the first few and retry them while
             # their leader is still creating its logs. A newer request may have changed some since.
@@ -179,8 +187,8 @@ class LeaderAndIsrApplier:
             self.fetchers.add_fetcher_for_partitions(
                 [p for p in following if not p.is_leader and hosted.get(p.key) is p]
             )
-        if is_stale:
-            return leader_and_isr_refused(request, version, ErrorCode.STALE_CONTROLLER_EPOCH)
+        if refusal:
+            return leader_and_isr_refused(request, version, refusal)
         ids = {topic: topic_id for topic, topic_id, _ in states}
         for topic in [topic for topic, topic_id in ids.items() if topic_id == ZERO_UUID]:
             ids[topic] = self._id_of_logs(topic, codes)
@@ -201,28 +209,31 @@ class LeaderAndIsrApplier:
         states: list[TopicPartitionState],
         codes: dict[TopicPartition, int],
         following: list[Partition],
-    ) -> bool:
-        """Fill `codes` and `following`; return True when the controller epoch is stale.
+        has_registered_again: Callable[[], bool],
+    ) -> int:
+        """Fill `codes` and `following`; return the error code where an epoch is stale.
 
         Other tasks run between two partitions, once what has changed so far is announced: requests
         on the old state are completed, and coordinators know of their partitions.
         """
         if self._is_stale(request, "LeaderAndIsr"):
-            return True
+            return ErrorCode.STALE_CONTROLLER_EPOCH
         turn, changed = Turn(), _Changed()
         for number, (topic, topic_id, state) in enumerate(states):
             if number and turn.is_over:
                 following += self._announce(changed)
                 await turn.pause()
                 changed = _Changed()
+                if has_registered_again():
+                    return ErrorCode.STALE_BROKER_EPOCH
                 if self._is_stale(request, "LeaderAndIsr"):
-                    return True
+                    return ErrorCode.STALE_CONTROLLER_EPOCH
             try:
                 self._apply_state(topic, topic_id, state, codes, changed)
             except Exception as error:  # the others have changed, and are announced
                 codes[TopicPartition(topic, state.partition_index)] = error_code(error)
         following += self._announce(changed)
-        return False
+        return ErrorCode.NONE
 
     def _is_stale(self, request: LeaderAndIsrRequest | StopReplicaRequest, name: str) -> bool:
         """Whether another controller was elected since; notes the epoch otherwise."""

@@ -50,6 +50,8 @@ _UNREGISTER_MS = 1_000
 _CONTROLLER_STOP_MS = 10_000
 # How long each step of a stop waits that needs ZooKeeper while it does not respond.
 _WITHOUT_ZOOKEEPER_MS = 2_000
+# How long the controller's stop waits when another step has just waited for that in vain.
+_STILL_WITHOUT_ZOOKEEPER_MS = 500
 # How often a step that waits for something else looks whether ZooKeeper responds.
 _LOOK_SECONDS = 0.5
 # How long the start waits for the first UpdateMetadata; without one it continues all the same.
@@ -97,6 +99,8 @@ class BrokerServer:
         self._state: BrokerState | None = None
         self._state_log: StateLog | None = None
         self._started = False
+        self._joined = False  # or is joining the cluster
+        self._tree_is_gone = False  # as a step of the stop has seen
         self._start_is_cancelled = False
 
     @property
@@ -184,6 +188,7 @@ class BrokerServer:
         await parts.workers.run(self._load_logs)
         await _decide_topics(parts)
         state.phase = Phase.JOINING
+        self._joined = True
         await _join_cluster(parts)
         await self._serve_clients(parts)
         serve_parts(self._http, parts, state, events)
@@ -243,21 +248,11 @@ class BrokerServer:
             if crash:
                 parts.network_server.close()
             else:
-                if self.hands_over and self.config.controlled_shutdown_enable:
-                    await self._hand_over(parts)
-                parts.network_server.stop_accepting()
-                parts.coordinators.shutdown()
-                await parts.network_server.drain(_DRAIN_MS)
-            if parts.remote_logs is not None:
-                await parts.remote_logs.shutdown(crash=crash)
-            await parts.created_topics.stop()
-            await parts.scheduler.stop()
-            parts.fetchers.close()
-            parts.mover.stop()
-            limit_ms = _CONTROLLER_STOP_MS if self._has_tree else _WITHOUT_ZOOKEEPER_MS
-            await self._with_tree(parts, parts.controller.stop(limit_ms))
-            if not crash:
-                await self._unregister(parts)
+                await self._end_serving(parts)
+        if self._joined and parts is not None:
+            self._joined = False
+            await self._leave_cluster(parts, crash=crash)
+        if parts is not None:
             parts.dynamic_config.stop()
             parts.features.stop()
             parts.access_control.stop()
@@ -287,6 +282,29 @@ class BrokerServer:
         if self._event_log is not None:
             self._event_log.detach()
 
+    async def _end_serving(self, parts: Broker) -> None:
+        """Clients go to the other brokers, and get the responses that are under way."""
+        if self.hands_over and self.config.controlled_shutdown_enable:
+            await self._hand_over(parts)
+        parts.network_server.stop_accepting()
+        parts.coordinators.shutdown()
+        await parts.network_server.drain(_DRAIN_MS)
+
+    async def _leave_cluster(self, parts: Broker, *, crash: bool) -> None:
+        """Also after a start that failed when the broker was registered, or was about to be."""
+        if parts.remote_logs is not None:
+            await parts.remote_logs.shutdown(crash=crash)
+        await parts.created_topics.stop()
+        await parts.scheduler.stop()
+        parts.fetchers.close()
+        parts.mover.stop()
+        limit_ms = _CONTROLLER_STOP_MS if self._has_tree else _WITHOUT_ZOOKEEPER_MS
+        if self._tree_is_gone:
+            limit_ms = _STILL_WITHOUT_ZOOKEEPER_MS
+        await self._with_tree(parts, parts.controller.stop(limit_ms))
+        if not crash:
+            await self._unregister(parts)
+
     @property
     def _has_tree(self) -> bool:
         """Whether what needs the znode tree can be done at all."""
@@ -309,6 +327,7 @@ class BrokerServer:
         gone = spawn(_until_tree_is_gone(parts.store), name="stop-watches-tree")
         try:
             await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+            self._tree_is_gone = not task.done()
             return task.done()
         finally:
             await stop(task, gone)

@@ -209,10 +209,14 @@ class Coordinators:
             if self.groups.shares is not None:
                 self.groups.shares.on_topics_deleted({each.topic for each in partitions})
 
-    def _drop_share_group(self, group_id: str) -> None:
+    def _drop_share_group(self, group_id: str, is_deleted: bool) -> None:
         """Members with a session learn of it by their next write, wherever the leader is."""
-        if self.share is not None and not self.share.sessions.has_group(group_id):
+        if self.share is None:
+            return
+        if not self.share.sessions.has_group(group_id):
             self.share.partitions.drop_group(group_id)
+        if is_deleted:  # leaders on other brokers find it out
+            self.share.partitions.statistics.forget(group_id)
 
     def _append_marker(
         self,

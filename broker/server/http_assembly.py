@@ -59,8 +59,9 @@ def observe(parts: Broker) -> Observed:
 
 
 def _settings_faults(parts: Broker) -> list[Fault]:
+    unusable = parts.unusable_znodes
     return [
-        *security_znode_faults(parts.unusable_znodes.found),
+        *security_znode_faults(unusable.found, len(unusable)),
         *dynamic_setting_faults(parts.config.ignored, parts.broker_id),
     ]
 

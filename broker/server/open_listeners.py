@@ -198,11 +198,20 @@ class OpenListeners:
         return broker_info(self._config, self._broker_id, self.ports)
 
     def _open(self, endpoint: Endpoint) -> None:
+        """Raises ConfigError or ListenError, and leaves nothing of the listener then."""
+        try:
+            port = self._bind(endpoint)
+        except (ConfigError, ListenError):
+            self._forget(endpoint.listener_name)
+            raise
+        self.ports[endpoint.listener_name] = port
+
+    def _bind(self, endpoint: Endpoint) -> int:
         name, protocol, host, port = endpoint
         tls = self._tls.listeners().listener(name) if endpoint.uses_tls else None
         principal_of_certificate, new_session = self._authentication(endpoint)
         server = self._server
-        self.ports[name] = server.add_listener(
+        bound = server.add_listener(
             name,
             host,
             port,
@@ -218,11 +227,15 @@ class OpenListeners:
             server.add_bootstrap_port(name, host, worker.bootstrap[name])
         if tls is not None:
             self._tls.listeners().on_renewed(name, partial(server.renew_tls, name))
+        return bound
 
     def _close(self, name: str) -> None:
         del self.ports[name]
+        self._forget(name)
+        logger.info("Removed the listener %s", name)
+
+    def _forget(self, name: str) -> None:
         self._tls.forget(name)
         if self._sasl is not None:
             self._sasl.forget(name)
         self._server.remove_listener(name)
-        logger.info("Removed the listener %s", name)

@@ -39,6 +39,9 @@ DEFAULT_RECORD_LOCKS = 2000
 # What a request to a share coordinator may take beside its append.
 REQUEST_MARGIN_MS = 2000
 
+# How often the counts of groups are looked through for those that are deleted.
+GROUPS_CHECK_MS = 5000
+
 # How long the records of a member that is gone stay locked at the most, after its connection.
 DISCONNECT_CHECK_MS = 1000
 
@@ -121,6 +124,7 @@ class ShareParts:
         """`partition_count` is that of `__share_group_state`, None when it does not exist."""
         self.coordinator.startup(partition_count)
         self._timer.schedule(DISCONNECT_CHECK_MS, self._check_connections)
+        self._timer.schedule(GROUPS_CHECK_MS, self._check_groups)
         prune_interval_ms, snapshot_interval_ms = self._intervals_ms
         self._timer.schedule(prune_interval_ms, self._prune)
         self._timer.schedule(snapshot_interval_ms, self._snapshot_cold)
@@ -141,6 +145,13 @@ class ShareParts:
         """Releases the records of members whose connection is closed."""
         self.sessions.remove_disconnected(self._release)
         self._timer.schedule(DISCONNECT_CHECK_MS, self._check_connections)
+
+    def _check_groups(self) -> None:
+        spawn(self._forget_deleted_groups(), name="counts of deleted share groups")
+
+    async def _forget_deleted_groups(self) -> None:
+        await self.partitions.forget_deleted_groups()
+        self._timer.schedule(GROUPS_CHECK_MS, self._check_groups)
 
     def _release(self, key: SessionKey) -> None:
         spawn(end_session(self.sessions, self.partitions, key), name="end share session")

@@ -184,6 +184,6 @@ class DelayedShareFetch(DelayedOperation):
         )
         if not acquired:
             return b"", []
-        self._shares.statistics.delivered(params.group_id, acquired)
+        self._shares.statistics.delivered(hosted.key, acquired)
         self._shares.schedule_locks(hosted)
         return fetched.of_acquired(acquired), acquired

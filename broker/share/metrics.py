@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ottla.broker.metrics.statistics import MetricsRegistry, Reading
+    from ottla.broker.share.persister import SharePartitionKey
     from ottla.broker.share.sessions import ShareSessions
     from ottla.broker.share.share_partitions import SharePartitions
 
@@ -31,12 +32,24 @@ MAX_GROUPS = 1000
 OTHER_GROUPS = "(other groups)"
 
 
-class GroupCounts:
-    """Records of one group, since it has members here."""
+# Share partitions of a group that are remembered, to see whether it still exists.
+MAX_KEYS = 16
 
-    __slots__ = ("acknowledged", "delivered", "expired_locks", "redelivered")
+
+class GroupCounts:
+    """Records of one group."""
+
+    __slots__ = (
+        *("acknowledged", "check_at_ms", "delivered", "expired_locks", "idle_since_ms"),
+        *("keys", "redelivered"),
+    )
 
     def __init__(self) -> None:
+        #: Share partitions that were counted, MAX_KEYS at most; none for OTHER_GROUPS.
+        self.keys: set[SharePartitionKey] = set()
+        #: Since when no member was seen here, and when to see next whether the group exists.
+        self.idle_since_ms: int | None = None
+        self.check_at_ms = 0
         self.delivered = 0
         self.redelivered = 0
         self.expired_locks = 0
@@ -50,31 +63,36 @@ class ShareStatistics:
     def __init__(self) -> None:
         self.groups: dict[str, GroupCounts] = {}
 
-    def _of(self, group_id: str) -> GroupCounts:
-        counts = self.groups.get(group_id)
+    def _of(self, key: SharePartitionKey) -> GroupCounts:
+        counts = self.groups.get(key.group_id)
         if counts is None:
             if len(self.groups) >= MAX_GROUPS:
-                group_id = OTHER_GROUPS
-            counts = self.groups.setdefault(group_id, GroupCounts())
+                return self.groups.setdefault(OTHER_GROUPS, GroupCounts())
+            counts = self.groups[key.group_id] = GroupCounts()
+        counts.idle_since_ms = None
+        if len(counts.keys) < MAX_KEYS:
+            counts.keys.add(key)
         return counts
 
     def forget(self, group_id: str) -> None:
-        """The group has no members here any more, and may be deleted: its series end. They begin
-        at 0 when it comes back, which is a reset for Prometheus."""
+        """The group is deleted, and its series end. They begin at 0 when it is created again,
+        which is a reset for Prometheus."""
         self.groups.pop(group_id, None)
 
-    def delivered(self, group_id: str, acquired: Iterable[AcquiredRecords]) -> None:
+    def delivered(self, key: SharePartitionKey, acquired: Iterable[AcquiredRecords]) -> None:
         """A member has acquired these records; a delivery count above 1 is a redelivery."""
-        counts = self._of(group_id)
+        counts = self._of(key)
         for first, last, delivery_count in acquired:
             records = last - first + 1
             counts.delivered += records
             if delivery_count > 1:
                 counts.redelivered += records
 
-    def acknowledged(self, group_id: str, acknowledgements: Iterable[Acknowledgement]) -> None:
+    def acknowledged(
+        self, key: SharePartitionKey, acknowledgements: Iterable[Acknowledgement]
+    ) -> None:
         """These acknowledgements were accepted, and are durable."""
-        counts = self._of(group_id).acknowledged
+        counts = self._of(key).acknowledged
         for first, last, types in acknowledgements:
             if len(types) == 1:
                 counts[types[0]] += last - first + 1
@@ -82,9 +100,9 @@ class ShareStatistics:
             for kind in types:
                 counts[kind] += 1
 
-    def locks_expired(self, group_id: str, records: int) -> None:
+    def locks_expired(self, key: SharePartitionKey, records: int) -> None:
         """The acquisition locks of so many records ended."""
-        self._of(group_id).expired_locks += records
+        self._of(key).expired_locks += records
 
 
 def add_share_partitions(

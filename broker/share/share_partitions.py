@@ -73,6 +73,12 @@ _RETRY_LOAD_MS = 100
 # Share partitions of one member whose changes are stored at the same time.
 _STORES_AT_ONCE = 64
 
+# When a group that has lost its last member here is looked for again: soon, then less often.
+_CHECK_MS = 5_000
+_CHECK_MAX_MS = 300_000
+# Of a reader that fences no leader.
+_NO_LEADER_EPOCH = -1
+
 
 class HostedPartition:
     """One share partition on this broker; `state` is None while it is loaded."""
@@ -232,7 +238,38 @@ class SharePartitions:
         """The group is empty or deleted, or its offsets are reset."""
         for hosted in self.of_group(group_id):
             self._drop(hosted)
-        self.statistics.forget(group_id)
+
+    async def forget_deleted_groups(self) -> None:
+        """End the counts of groups that no longer exist.
+
+        Their coordinator does not tell the leaders of their partitions, so the share coordinator
+        is asked for the state of a group without members here: soon after the last one has left,
+        then less and less often.
+        """
+        now_ms = self._clock.now_ms()
+        present = {key.group_id for key in self._hosted}
+        for group_id, counts in list(self.statistics.groups.items()):
+            if group_id in present or not counts.keys:
+                counts.idle_since_ms = None
+                continue
+            if counts.idle_since_ms is None:
+                counts.idle_since_ms = counts.check_at_ms = now_ms
+            if now_ms < counts.check_at_ms:
+                continue
+            idle_ms = now_ms - counts.idle_since_ms
+            counts.check_at_ms = now_ms + min(max(idle_ms, _CHECK_MS), _CHECK_MAX_MS)
+            if not await self._any_has_state(counts.keys) and not self.of_group(group_id):
+                self.statistics.forget(group_id)
+
+    async def _any_has_state(self, keys: Iterable[SharePartitionKey]) -> bool:
+        for key in list(keys):
+            try:
+                summary = await self._persister.summary(key, _NO_LEADER_EPOCH)
+            except KafkaError:
+                return True  # not known
+            if summary.start_offset != UNINITIALIZED_START_OFFSET:
+                return True
+        return False
 
     def _drop(self, hosted: HostedPartition) -> None:
         if self._hosted.get(hosted.key) is hosted:
@@ -278,7 +315,7 @@ class SharePartitions:
         acknowledgements: list[Acknowledgement],
     ) -> None:
         await self._store(hosted, state, transition)
-        self.statistics.acknowledged(hosted.key.group_id, acknowledgements)
+        self.statistics.acknowledged(hosted.key, acknowledgements)
 
     def release(self, member_id: str, group_id: str) -> Coroutine[Any, Any, None]:
         """Release all records that a member has acquired at this call; durable when the coroutine
@@ -364,7 +401,7 @@ class SharePartitions:
         self.complete_delayed(hosted)  # members that wait come before the write
         if ended:
             records = sum(batch.last_offset - batch.first_offset + 1 for batch in ended)
-            self.statistics.locks_expired(hosted.key.group_id, records)
+            self.statistics.locks_expired(hosted.key, records)
             self._spawn(
                 self._store_ended(hosted, state, ended), f"end locks of {hosted.key.group_id}"
             )

@@ -70,9 +70,46 @@ def _encoded(entity_type: str, name: str) -> str:
     return znodes.sanitize(name)
 
 
+class UnreadableConfig(StoreError):
+    """A znode of settings holds something that this version cannot read."""
+
+
 async def read_config(store: ZnodeStore, entity: str) -> dict[str, str]:
-    """The properties of an entity; empty if it has none."""
-    return (await read_configs(store, [entity]))[entity]
+    """The properties of an entity; empty if it has none. Raises UnreadableConfig."""
+    return (await _read_to_change(store, entity))[0]
+
+
+async def _read_to_change(store: ZnodeStore, entity: str) -> tuple[dict[str, str], int]:
+    """The properties of an entity and the version of its znode, NO_VERSION if there is none.
+
+    Raises UnreadableConfig for everything that a write of the properties would lose.
+    """
+    path = znodes.config_path(entity)
+    try:
+        data, stat = await store.get(path)
+    except NoNode:
+        return {}, NO_VERSION
+    protects = entity.partition("/")[0] in PROTECTING
+    if not data and (stat.children_count or not protects):
+        return {}, stat.version
+    try:
+        return decode_protecting_config(path, data), stat.version
+    except MalformedZnode as error:
+        raise UnreadableConfig(
+            path,
+            f"{error}. It is not changed, as its settings would be lost: correct the znode, or "
+            f"empty it ({_how_to_empty(entity)})",
+        ) from None
+
+
+def _how_to_empty(entity: str) -> str:
+    kind, _, name = entity.partition("/")
+    if kind == znodes.ENTITY_TOPICS:
+        return f"`ottla configs unset topic {name} --all --offline`"
+    if kind == znodes.ENTITY_BROKERS:
+        resource = "cluster" if name == znodes.DEFAULT_ENTITY else f"broker {name}"
+        return f"`ottla configs unset {resource} --all --offline`"
+    return 'set {"version":1,"config":{}}'
 
 
 async def read_configs(store: ZnodeStore, entities: Iterable[str]) -> dict[str, dict[str, str]]:
@@ -150,7 +187,8 @@ async def change_config(
     """Replace the properties of an entity by what `change` makes of them; return those.
 
     As `write_config`; `change` runs again if the entity changes meanwhile, so that of two changes
-    at the same time none is lost. (In Kafka it may be.) What it raises is passed on.
+    at the same time none is lost. (In Kafka it may be.) What it raises is passed on. Raises
+    UnreadableConfig for a znode that cannot be read, which Kafka would replace.
 
     It runs once more after a write whose response was lost, and writes again even if that was
     applied: only a response says that the change is durable.
@@ -158,14 +196,7 @@ async def change_config(
     path = znodes.config_path(entity)
     was_lost = False
     for _attempt in range(MAX_CHANGE_ATTEMPTS):
-        before, version = {}, NO_VERSION
-        try:
-            data, stat = await store.get(path)
-            before, version = decode_config(path, data), stat.version
-        except NoNode:
-            pass
-        except MalformedZnode as error:
-            logger.error("Replacing malformed configuration: %s", error)
+        before, version = await _read_to_change(store, entity)
         properties = await change(before)
         try:
             await write_config(store, entity, properties, version=version)

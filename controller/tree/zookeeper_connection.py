@@ -8,7 +8,7 @@ server lives, and gives up for good when one server refuses the credentials. Her
 * a server from which nothing arrived for two thirds of the session timeout is left for another one,
   while the session still lives;
 * a refusal ends a client that has never been connected, when no other host took it; later it is a
-  lost connection like others;
+  lost connection like others, and so is one that is lost during the login;
 * the client is connected when it has authenticated, not before.
 
 All of this runs in kazoo's connection thread.
@@ -236,6 +236,13 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
             with self.client.hold_connected():
                 timeouts: tuple[float, float] = super()._connect(host, hostip, port)
         except (AuthFailedError, SessionClosedRequireSaslError) as error:
+            if isinstance(error.__cause__, ConnectionDropped):  # in the login; kazoo takes it so
+                text = (
+                    f"{where} closed the connection during the SASL login; ZooKeeper before 3.5 "
+                    f"does so where it refuses the user or the password"
+                )
+                self._failed(text)
+                raise ConnectionDropped(text) from error
             self._was_refused = True
             if not self._was_connected:
                 self.client._reset_session()  # it began at the server that refused

@@ -108,6 +108,14 @@ def error_from(error: BaseException, path: str) -> StoreError:
     return translated(path, f"{path or 'ZooKeeper'}: {sentence(error)}")
 
 
+def exception_of(code: int) -> Exception:
+    """Kazoo's exception for an error code of ZooKeeper."""
+    from kazoo.exceptions import EXCEPTIONS, ZookeeperError
+
+    found: Exception = EXCEPTIONS[code]() if code in EXCEPTIONS else ZookeeperError(str(code))
+    return found
+
+
 def sentence(error: BaseException) -> str:
     """What went wrong, for a person: never empty."""
     text = str(error)

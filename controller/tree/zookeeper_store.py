@@ -32,7 +32,7 @@ from ottla.controller.tree.store import (
     WatchHandle,
     ancestors_of,
 )
-from ottla.controller.tree.zookeeper_errors import error_from
+from ottla.controller.tree.zookeeper_errors import error_from, exception_of
 from ottla.controller.tree.zookeeper_session import AsyncResult, ZooKeeperSession
 
 logger = logging.getLogger("ottla.zookeeper")
@@ -170,7 +170,7 @@ class ZooKeeperStore:
             for path, node in zip(part, result.value, strict=True):
                 if isinstance(node, int):
                     if node != NO_NODE:
-                        raise NotPermitted(path, f"ZooKeeper denied reading {path}: {node}")
+                        raise error_from(exception_of(node), path)
                     found.append(None)
                 else:
                     found.append(node)

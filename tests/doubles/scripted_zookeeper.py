@@ -46,14 +46,24 @@ def _framed(body: bytes) -> bytes:
     return struct.pack(">i", len(body)) + body
 
 
+async def _grant(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+    """A session begins. Returns the first request."""
+    timeout, session, length, password = struct.unpack_from(">iqi16s", await _frame(reader), 12)
+    granted = struct.pack(">iiqi16s", 0, timeout, session or 7, length, password)
+    writer.write(_framed(granted + b"\0"))
+    return await _frame(reader)
+
+
+async def closes_during_login(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A session begins, and the connection ends at the first request."""
+    await _grant(reader, writer)
+
+
 def refuses(error: int) -> Serve:
     """A session begins, and the first request of any kind fails."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        timeout, session, length, password = struct.unpack_from(">iqi16s", await _frame(reader), 12)
-        granted = struct.pack(">iiqi16s", 0, timeout, session or 7, length, password)
-        writer.write(_framed(granted + b"\0"))
-        request = await _frame(reader)
+        request = await _grant(reader, writer)
         (xid,) = struct.unpack_from(">i", request)
         writer.write(_framed(struct.pack(">iqi", xid, 0, error)))
         await writer.drain()

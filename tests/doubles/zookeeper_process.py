@@ -10,6 +10,7 @@ no `java` or no jar. Sessions may be as short as 300 ms, so that expiry can be t
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import subprocess
@@ -23,6 +24,8 @@ import pytest
 
 from ottla.cli.output import Failure
 from ottla.cli.zookeeper_server import free_port, server_command
+from tests.doubles.certificates import Certificates
+from tests.doubles.eventually import eventually
 
 START_DEADLINE_S = 60.0
 STOP_DEADLINE_S = 20.0
@@ -117,6 +120,42 @@ class ZooKeeperProcess:
         self.process.send_signal(signal.SIGCONT)
 
 
+class EnsembleMember(ZooKeeperProcess):
+    """One of several servers; it starts without waiting, as it needs the others."""
+
+    #: The port of clients with TLS, if there is one.
+    secure_port = 0
+
+    def _command_line(self) -> list[str]:
+        alone = "org.apache.zookeeper.server.ZooKeeperServerMain"
+        of_several = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+        return [of_several if each == alone else each for each in super()._command_line()]
+
+    def start(self) -> None:
+        with (self.directory / "output.txt").open("ab") as output:
+            self.process = subprocess.Popen(
+                self._command_line(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def mode(self) -> str:
+        """leader, follower or read-only; empty while it serves nobody."""
+        found = re.search(rb"Mode: (\S+)", self._command(b"srvr"))
+        return "" if found is None else found[1].decode()
+
+    def wait_for_mode(self, *modes: str) -> None:
+        eventually(
+            lambda: self.mode in modes,
+            lambda: f"it is {self.mode!r}:\n{self.output()}",
+            seconds=START_DEADLINE_S,
+            pause_seconds=0.1,
+        )
+
+
 class OttlaZooKeeperProcess(ZooKeeperProcess):
     """`ottla zookeeper`; a session has at most 20 ticks."""
 
@@ -143,6 +182,50 @@ def start_zookeeper(
     """``settings`` go to zoo.cfg, ``java`` are more options of the virtual machine."""
     with _started(ZooKeeperProcess(directory / "zookeeper", settings or {}, java)) as zookeeper:
         yield zookeeper
+
+
+@contextmanager
+def start_ensemble(
+    directory: Path, certificates: Certificates | None = None, count: int = 3
+) -> Iterator[list[EnsembleMember]]:
+    """Servers that are an ensemble, and serve readers without a quorum (readonlymode.enabled).
+    With `certificates` each has a `secure_port`, too."""
+    ports = [(free_port(), free_port()) for _ in range(count)]
+    common = {"initLimit": "50", "syncLimit": "50"}
+    for number, (quorum, election) in enumerate(ports, 1):
+        common[f"server.{number}"] = f"127.0.0.1:{quorum}:{election}"
+    members = []
+    for number in range(1, count + 1):
+        secure_port, settings = 0, dict(common)
+        if certificates is not None:
+            secure_port = free_port()
+            settings |= tls_settings(certificates, secure_port)
+        java = ("-Dreadonlymode.enabled=true",)
+        member = EnsembleMember(directory / f"zookeeper-{number}", settings, java)
+        member.secure_port = secure_port
+        (member.directory / "data").mkdir(exist_ok=True)
+        (member.directory / "data" / "myid").write_text(str(number))
+        members.append(member)
+    try:
+        for member in members:
+            member.start()
+        for member in members:
+            member.wait_for_mode("leader", "follower")
+        yield members
+    finally:
+        for member in members:
+            member.stop()
+
+
+def tls_settings(certificates: Certificates, port: int) -> dict[str, str]:
+    """Those of a server with TLS on one more port, which wants a certificate of its clients."""
+    return {
+        "secureClientPort": str(port),
+        "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+        "ssl.keyStore.location": str(certificates.server_path),
+        "ssl.trustStore.location": str(certificates.authority_path),
+        "ssl.clientAuth": "need",
+    }
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from kazoo.exceptions import NoAuthError
 from ottla.cli.zookeeper_server import free_port
 from tests.doubles.broker_process import start_broker
 from tests.doubles.certificates import Certificates
-from tests.doubles.zookeeper_process import start_zookeeper
+from tests.doubles.zookeeper_process import start_zookeeper, tls_settings
 
 pytestmark = pytest.mark.zookeeper
 
@@ -22,13 +22,7 @@ SECONDS = 60.0
 def test_tls_credentials_acls_a_path_and_a_dead_host(tmp_path: Path) -> None:
     certificates = Certificates(tmp_path)
     secure_port, dead_port = free_port(), free_port()
-    settings = {
-        "secureClientPort": str(secure_port),
-        "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
-        "ssl.keyStore.location": str(certificates.server_path),
-        "ssl.trustStore.location": str(certificates.authority_path),
-        "ssl.clientAuth": "need",
-    }
+    settings = tls_settings(certificates, secure_port)
     with (
         start_zookeeper(tmp_path, settings=settings) as zookeeper,
         start_broker(

@@ -75,10 +75,10 @@ class ShareGroups:
         timer: DelayQueue,
         catalog: ClusterTopics,
         persister: ShareStatePersister,
-        on_state_replaced: Callable[[str], None] = lambda group_id: None,
+        on_state_replaced: Callable[[str, bool], None] = lambda group_id, is_deleted: None,
     ) -> None:
         """`on_state_replaced` is called when the stored state of a group was deleted or reset:
-        leaders of its partitions read it again."""
+        leaders of its partitions read it again. `is_deleted`: the whole group is deleted."""
         self._on_state_replaced = on_state_replaced
         self.limits = limits
         self._partitions = partitions
@@ -352,7 +352,7 @@ class ShareGroups:
         async with self._locked(group_id) as partition:
             group = self._empty_group(partition, group_id)
             await self._states.delete(group_id, group.initialized)
-            self._on_state_replaced(group_id)
+            self._on_state_replaced(group_id, True)
             kinds = (records.STATE_PARTITIONS, records.TARGET_EPOCH, records.EPOCH)
             changes = [tombstone_record(kind, group_id) for kind in kinds]
             await self._store(partition, group_id, changes)
@@ -373,7 +373,7 @@ class ShareGroups:
             if group.members:
                 raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
             initialized = await self._states.reset(group, offsets)
-            self._on_state_replaced(group_id)
+            self._on_state_replaced(group_id, False)
             if initialized != group.initialized:
                 changes = [self._states.record(group_id, initialized)]
                 if group.epoch == 0:  # a new group
@@ -389,7 +389,7 @@ class ShareGroups:
         async with self._locked(group_id) as partition:
             group = self._empty_group(partition, group_id)
             await self._delete_topics(partition, group, frozenset(topic_ids))
-            self._on_state_replaced(group_id)
+            self._on_state_replaced(group_id, False)
 
     async def _delete_topics(
         self, partition: GroupPartition, group: ShareGroup, topic_ids: frozenset[bytes]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.cluster.broker_epoch import UNKNOWN_BROKER_EPOCH, BrokerEpoch
@@ -157,7 +158,9 @@ class ReplicaControl:
         await self._prepare(request)
         if self._is_stale(request.broker_epoch):
             return leader_and_isr_refused(request, version, ErrorCode.STALE_BROKER_EPOCH)
-        response = await self._applier.become_leader_or_follower(request, version)
+        response = await self._applier.become_leader_or_follower(
+            request, version, partial(self._is_stale, request.broker_epoch)
+        )
         if self._epochs is not None and any(
             row.error_code == ErrorCode.FENCED_LEADER_EPOCH
             for topic in response.topics

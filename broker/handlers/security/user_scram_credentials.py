@@ -25,6 +25,7 @@ from ottla.broker.security.sasl.scram_credentials import (
     from_salted_password,
 )
 from ottla.controller.tree import znodes
+from ottla.controller.tree.entity_configs import UnreadableConfig
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.registry import ApiKey
 from ottla.protocol.steps import run_in_turns
@@ -84,14 +85,20 @@ class UserCredentialHandlers:
                     f"request: {user}",
                 )
             else:
-                found = _describe(user, await self._dynamic_config.read(_entity(user)))
-                result = found or _described(
-                    user,
-                    ErrorCode.RESOURCE_NOT_FOUND,
-                    f"Attempt to describe a user credential that does not exist: {user}",
-                )
+                result = await self._describe_stored(user)
             results.append(result)
         return DescribeUserScramCredentialsResponse(results=results)
+
+    async def _describe_stored(self, user: str) -> DescribeUserScramCredentialsResult:
+        try:
+            properties = await self._dynamic_config.read(_entity(user))
+        except UnreadableConfig as error:
+            return _described(user, error_code(error), str(error))
+        return _describe(user, properties) or _described(
+            user,
+            ErrorCode.RESOURCE_NOT_FOUND,
+            f"Attempt to describe a user credential that does not exist: {user}",
+        )
 
     # -- AlterUserScramCredentials --------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -58,6 +59,8 @@ class SaslListeners:
         self._log = log
         self._signed: dict[str, SignedTokens] = {}  # by listener
         self._unread: dict[str, SignedTokens] = {}  # those whose keys were not read yet
+        self._starting = asyncio.Lock()
+        self._is_stopped = False
 
     def new_session(self, listener_name: str) -> NewSession:
         """What makes the session of a new connection on a listener. Raises ConfigError.
@@ -126,14 +129,16 @@ class SaslListeners:
     async def start(self) -> None:
         """Reads what is not in the settings: keys of issuers. Raises ConfigError.
 
-        Those that were read by an earlier call are not read again.
+        Those that were read by an earlier call are not read again; a call at the same time, as for
+        settings that change during a start, waits for that.
         """
-        for name, tokens in list(self._unread.items()):
-            await tokens.start()
-            if self._unread.get(name) is tokens:
-                del self._unread[name]
-            if self._signed.get(name) is not tokens:
-                tokens.stop()  # the listener was closed meanwhile
+        async with self._starting:
+            for name, tokens in list(self._unread.items()):
+                await tokens.start()
+                if self._unread.get(name) is tokens:
+                    del self._unread[name]
+                if self._is_stopped or self._signed.get(name) is not tokens:
+                    tokens.stop()  # the listener was closed meanwhile
 
     def forget(self, listener_name: str) -> None:
         """A listener is closed."""
@@ -143,6 +148,7 @@ class SaslListeners:
             tokens.stop()
 
     def stop(self) -> None:
+        self._is_stopped = True
         for tokens in self._signed.values():
             tokens.stop()
 

@@ -1,7 +1,8 @@
 """What operators and their tools do to a cluster, without a request of the Kafka protocol.
 
 A directory twice in `log.dirs`, an old tool that rewrites the znode of a topic, a start against an
-older copy of ZooKeeper, garbage and missing files in a log directory, everything stopped at once.
+older copy of ZooKeeper, garbage and missing files in a log directory, everything stopped at once, a
+login to ZooKeeper that is refused for a while.
 Played with `--operator` or `--kinds`. None of it may cost a record that is on a disk.
 """
 
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 READY_SECONDS = 60
 # A start that is refused is tried again every second.
 REFUSED_SECONDS = 3
-# Less than what waits for ZooKeeper three times, with pauses; Kubernetes kills after 30 seconds.
-GRACE_SECONDS = 20
+# What Docker waits before it kills; Kubernetes waits 30 s.
+GRACE_SECONDS = 10
 # Until a controller has read what changed, or a new one all of it.
 NOTICED_SECONDS = 10
 # Derived from the segments, or checked against them. Not the index of aborted transactions: it has
@@ -55,7 +56,7 @@ class OperatorTroubles:
 
     KINDS = (
         *("doubled_directory", "old_tool", "old_zookeeper", "garbage", "lost_checkpoints"),
-        *("missing_segment", "all_at_once", "restored_zookeeper"),
+        *("missing_segment", "all_at_once", "restored_zookeeper", "refused_login"),
     )
 
     def __init__(self, world: World, admin: Admin, leaders: LeaderTroubles) -> None:
@@ -232,6 +233,26 @@ class OperatorTroubles:
             each.start()
             await asyncio.sleep(self.random.uniform(0, 3))
         await until(lambda: all(each.ready for each in nodes), READY_SECONDS)
+
+    async def refused_login(self, node: Node) -> None:
+        """Members of the ensemble refuse the login of a broker while its credentials are changed.
+
+        Each refusal is a lost connection. When the last member is right again, the session is over,
+        and for a while connections are still lost. The broker has to register again by itself.
+        """
+        session = self.leaders.session(node)
+        if session is None:
+            return
+        session.cut(refuses=True)
+        await asyncio.sleep(SESSION_TIMEOUT_SECONDS * self.random.uniform(0.5, 2))
+        session.lost_one_in = self.random.choice([1, 2, 2, 3])
+        session.heal()
+        await asyncio.sleep(self.random.uniform(0.2, 4))
+        session.lost_one_in = 0
+        path = znodes.broker_path(node.broker_id)
+        nodes = self.world.ensemble.tree.nodes
+        if node.is_up and not await until(lambda: path in nodes, NOTICED_SECONDS):
+            self.world.complain(f"{node.host} does not register again")
 
     # --- helpers ---------------------------------------------------------------------------
 

@@ -72,6 +72,8 @@ class Session:
         self.inner.call_soon = lambda callback, event: callback(event)  # type: ignore[method-assign]
         self._last_at = 0.0
         self.is_cut = self.refuses = False
+        #: One in so many calls of this session loses its connection; 0 for as many as of all.
+        self.lost_one_in = 0
         self._expired_unseen = False
         self._throttled_path = ""
         self._unreadable_path = ""
@@ -167,8 +169,8 @@ class Session:
     async def _call(self, operation: Callable[[], Awaitable[Result]], *, write: bool) -> Result:
         ensemble = self._ensemble
         await self._delay()
-        fate = ""
-        if ensemble.lost_one_in and ensemble.random.randrange(ensemble.lost_one_in) == 0:
+        fate, lost_one_in = "", self.lost_one_in or ensemble.lost_one_in
+        if lost_one_in and ensemble.random.randrange(lost_one_in) == 0:
             fate = ensemble.random.choice(["request", "response"])
         deadline = ensemble.loop.now + CALL_TIMEOUT_SECONDS
         while self.is_cut:

@@ -144,9 +144,14 @@ class Channel:
     def __init__(self, *responses: int | Exception | None) -> None:
         self.responses = list(responses)
         self.alone = False
+        self.known_controller = 2
+        self.waits: list[tuple[int, int]] = []
 
     async def is_alone(self, timeout_ms: int) -> bool:
         return self.alone
+
+    async def wait_for_other_controller(self, controller_id: int, timeout_ms: int) -> None:
+        self.waits.append((controller_id, timeout_ms))
 
     async def controlled_shutdown(self) -> int:
         response = self.responses.pop(0)
@@ -185,6 +190,27 @@ def test_the_last_broker_does_not_wait_for_others() -> None:
     channel.alone = True
     assert not outcome(channel, controlled_shutdown_retry_backoff_ms="3600000")
     assert len(channel.responses) == 2
+
+
+def test_after_a_failure_it_waits_for_another_controller_than_that_one() -> None:
+    channel = Channel(ConnectionError("away"), ConnectionError("away"), 0)
+    assert outcome(channel)
+    assert channel.waits == [(2, 1), (2, 1)]
+
+
+async def test_the_next_controller_is_known_by_its_metadata() -> None:
+    metadata = MetadataCache()
+    waiting = ControllerChannel(1, BrokerEpoch(5), metadata, cast(Any, None))
+    publish(metadata, UpdateMetadataRequest(controller_id=2))
+    assert waiting.known_controller == 2
+    await waiting.wait_for_other_controller(2, 1)  # a timeout is no error
+    next_one = asyncio.gather(waiting.wait_for_other_controller(2, 3_600_000))
+    await asyncio.sleep(0)
+    publish(metadata, UpdateMetadataRequest(controller_id=2, controller_epoch=1))
+    await asyncio.sleep(0)
+    assert not next_one.done()
+    publish(metadata, UpdateMetadataRequest(controller_id=3, controller_epoch=2))
+    await next_one
 
 
 async def test_alone_is_a_broker_that_knows_no_other() -> None:

@@ -114,3 +114,13 @@ async def test_each_protocol_is_checked_for_itself() -> None:
     with pytest.raises(KafkaError, match="Broker 2 of the cluster does not serve share groups"):
         await cluster.support.check(SHARE)
     assert cluster.support.not_offered() == {76: None, 78: None, 79: None}
+
+
+async def test_a_broker_that_is_not_reached_hides_no_other() -> None:
+    """The answer is that of the broker which is known to lack the protocol, and all are asked."""
+    cluster = Cluster(b2=None, b3=WITH, b4=WITHOUT)
+    assert await cluster.code() == ErrorCode.UNSUPPORTED_VERSION
+    assert cluster.asked == [2, 3, 4]
+    cluster.versions[4] = WITH
+    cluster.now_s += 100
+    assert await cluster.code() == ErrorCode.COORDINATOR_NOT_AVAILABLE

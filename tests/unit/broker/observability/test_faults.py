@@ -150,7 +150,7 @@ def test_where_zookeeper_and_the_logs_disagree() -> None:
 
 def test_znodes_that_protect_and_cannot_be_used() -> None:
     unusable = {f"/kafka-acl/Topic/{n}": UnusableZnode(f"{n} is garbage", "n") for n in range(22)}
-    found = faults.security_znode_faults(unusable)
+    found = faults.security_znode_faults(unusable, len(unusable))
     assert found[0].subject == "/kafka-acl/Topic/0"
     assert found[0].problem == "0 is garbage; n until it is repaired"
     assert "/kafka-acl/Topic/0" in found[0].fix

@@ -302,6 +302,20 @@ def test_the_rest_of_an_order_is_ignored_when_its_controller_is_stale() -> None:
 
 
 @pytest.mark.usefixtures("_turns_of_32")
+def test_the_rest_of_an_order_is_refused_when_the_broker_has_registered_again() -> None:
+    replicas, epochs = Replicas(), [1]
+    order = replicas.leader_and_isr.become_leader_or_follower(
+        big_order(100), 7, lambda: epochs[-1] > 1
+    )
+    order.send(None)
+    epochs.append(2)
+    with pytest.raises(StopIteration) as done:
+        order.send(None)
+    assert done.value.value.error_code == ErrorCode.STALE_BROKER_EPOCH
+    assert len(replicas.manager.partitions) == 32
+
+
+@pytest.mark.usefixtures("_turns_of_32")
 def test_what_leads_meanwhile_is_not_followed_at_the_end_of_a_big_order() -> None:
     replicas = Replicas()
     fetchers = Fetchers(replicas)

@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from ottla.broker.config.broker_config import BrokerConfig
+from ottla.broker.config.workers import WorkerPlace
 from ottla.broker.net.server import NetworkServer
 from ottla.broker.requests.request_channel import RequestChannel
 from ottla.broker.runtime.tasks import WorkerPool, running_tasks
@@ -122,6 +123,23 @@ async def test_a_listener_that_cannot_be_opened_does_not_hold_the_others(
         )
     assert "Cannot add the listener OUTER" in caplog.text
     assert await scene.registered() == {"PLAINTEXT": first}
+
+
+async def test_a_listener_without_its_bootstrap_port_is_not_open(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = scene.listeners.ports["PLAINTEXT"]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        scene.config.worker = WorkerPlace(0, 1, "machine", "/nowhere", {"OUTER": port}, None)
+        scene.change(listeners=f"{PLAIN},OUTER://127.0.0.1:0")
+        await scene.applied()
+    assert "Cannot add the listener OUTER" in caplog.text
+    assert await scene.registered() == scene.listeners.ports == {"PLAINTEXT": first}
+    scene.listeners.changed()  # the port is free now
+    await eventually_async(lambda: set(scene.listeners.ports) == {"PLAINTEXT", "OUTER"})
+    await scene.applied()
+    assert await scene.registered() == scene.listeners.ports
 
 
 async def test_an_address_of_another_broker_is_not_registered(

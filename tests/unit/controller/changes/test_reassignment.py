@@ -539,6 +539,30 @@ async def test_a_large_request_is_written_and_sent_in_batches(
     await cluster.stop()
 
 
+async def test_what_is_under_way_has_its_row_when_a_later_batch_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = await four_brokers()
+    monkeypatch.setattr("ottla.controller.changes.reassignment.PARTITIONS_PER_BATCH", 1)
+    await cluster.create_topic("t", *[(1, 2)] * 4)
+    alter, calls = cluster.controller._lifecycle.reassignment.alter, 0
+
+    async def fails_at_the_third(targets: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise ConnectionLost("", "lost")
+        return await alter(targets)
+
+    monkeypatch.setattr(cluster.controller._lifecycle.reassignment, "alter", fails_at_the_third)
+    partitions = [TopicPartition("t", index) for index in range(4)]
+    rows = await cluster.controller.alter_partition_reassignments(dict.fromkeys(partitions, (1, 3)))
+    assert [rows[each].code for each in partitions] == [0, 0, *[ErrorCode.REQUEST_TIMED_OUT] * 2]
+    stored = znodes.decode_topic("t", cluster.tree.nodes[znodes.topic_path("t")].data).assignments
+    assert [stored[index].is_being_reassigned for index in range(4)] == [True, True, False, False]
+    await cluster.stop()
+
+
 async def test_a_failed_broker_does_not_wait_for_a_large_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -16,6 +16,7 @@ from ottla.controller.tree.embedded_store import EmbeddedStore
 from ottla.controller.tree.entity_configs import (
     ENTITIES_PER_READ,
     ConfigChangeWatcher,
+    UnreadableConfig,
     change_config,
     entities_of,
     entity_path,
@@ -159,6 +160,44 @@ async def test_change_that_is_overtaken_again_and_again_ends(store: ZnodeStore) 
     with pytest.raises(StoreError, match="keeps being changed"):
         await change_config(store, "topics/t", change)
     assert await read_config(store, "topics/t") == {"a": "0"}
+
+
+@pytest.mark.parametrize("entity", ["topics/t", "brokers/<default>", "users/u", "groups/g"])
+@pytest.mark.parametrize(
+    "data", [b"{", b'{"version":2,"config":{"a":"1"}}', b'{"version":1}', b"[]"]
+)
+async def test_what_cannot_be_read_is_not_replaced(
+    store: ZnodeStore, entity: str, data: bytes
+) -> None:
+    path = znodes.config_path(entity)
+    await set_or_create(store, path, data)
+
+    async def change(properties: dict[str, str]) -> dict[str, str]:
+        return {**properties, "a": "2"}
+
+    with pytest.raises(UnreadableConfig, match=path):
+        await change_config(store, entity, change)
+    with pytest.raises(UnreadableConfig, match="correct the znode, or empty it"):
+        await read_config(store, entity)
+    assert (await store.get(path))[0] == data
+    await set_or_create(store, path, b'{"version":1,"config":{}}')
+    assert await change_config(store, entity, change) == {"a": "2"}
+
+
+async def test_empty_znodes_that_can_be_changed(store: ZnodeStore) -> None:
+    """That of a topic without settings, and of a user of whom only clients have settings."""
+
+    async def change(properties: dict[str, str]) -> dict[str, str]:
+        return {**properties, "a": "2"}
+
+    await set_or_create(store, "/config/topics/t", b"")
+    assert await change_config(store, "topics/t", change) == {"a": "2"}
+    await write_config(store, "users/u/clients/c", {"b": "1"})
+    await set_or_create(store, "/config/users/u", b"")
+    assert await change_config(store, "users/u", change) == {"a": "2"}
+    await set_or_create(store, "/config/users/v", b"")  # its credentials are lost
+    with pytest.raises(UnreadableConfig):
+        await change_config(store, "users/v", change)
 
 
 class Listener:

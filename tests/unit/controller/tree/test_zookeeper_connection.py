@@ -19,6 +19,7 @@ from ottla.controller.tree.store import (
     SESSION_SUSPENDED,
     ConnectionLost,
     NotPermitted,
+    ZooKeeperUnreachable,
 )
 from ottla.controller.tree.zookeeper_store import ZooKeeperStore
 from tests.doubles.certificates import Certificates
@@ -28,6 +29,7 @@ from tests.doubles.scripted_zookeeper import (
     REQUIRES_SASL,
     DroppedSyns,
     ScriptedServer,
+    closes_during_login,
     never_responds,
     refuses,
     responds,
@@ -168,6 +170,19 @@ async def test_refusal_after_a_good_connection_is_a_lost_connection(
     await store.close()
 
 
+async def test_connection_that_is_lost_during_the_login_is_no_refusal(
+    zookeeper: ZooKeeperProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("puresasl", reason="SASL to ZooKeeper needs the package pure-sasl")
+    sasl = {"mechanism": "DIGEST-MD5", "username": "broker", "password": "secret"}
+    async with ScriptedServer(closes_during_login) as closing:
+        with pytest.raises(ZooKeeperUnreachable, match="closed the connection during the SASL log"):
+            await opened(closing.connect, sasl=sasl, connection_timeout_ms=1_500)
+        assert closing.connections > 1
+    told = [each.message for each in caplog.records if each.name == "ottla.zookeeper"]
+    assert len(told) == 1
+
+
 JAAS = """Server {
   org.apache.zookeeper.server.auth.DigestLoginModule required
   user_broker="%s";
@@ -260,6 +275,25 @@ async def test_session_timeout_that_the_server_limits(
                 await store.get("/")
         finally:
             server.resume()
+        await store.close()
+
+
+async def test_session_timeout_that_the_server_raises(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With clocks that jump: only those that do not count the time of a session."""
+    with start_zookeeper(tmp_path, settings={"minSessionTimeout": "5000"}) as server:
+        store = await opened(server.connect, session_timeout_ms=400)
+        session = store.session_id
+        assert "limits the session timeout to 5 s, not the 0.4 s" in caplog.text
+        notified: list[str] = []
+        store.on_session(notified.append)
+        now = time.time
+        for jump in (86_400, -86_400):
+            monkeypatch.setattr(time, "time", lambda: now() + jump)  # noqa: B023
+            await asyncio.sleep(1)  # longer than the timeout that was asked for
+            assert await store.exists("/") is not None
+        assert (store.session_id, notified) == (session, [])
         await store.close()
 
 

@@ -51,6 +51,7 @@ from tests.doubles.zookeeper_process import (
     ZooKeeperProcess,
     start_ottla_zookeeper,
     start_zookeeper,
+    tls_settings,
 )
 
 if TYPE_CHECKING:
@@ -433,13 +434,7 @@ async def test_tls(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     others.mkdir()
     certificates = Certificates(ours)
     port = free_port()
-    settings = {
-        "secureClientPort": str(port),
-        "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
-        "ssl.keyStore.location": str(certificates.server_path),
-        "ssl.trustStore.location": str(certificates.authority_path),
-        "ssl.clientAuth": "need",
-    }
+    settings = tls_settings(certificates, port)
 
     with start_zookeeper(tmp_path, settings=settings):
         store = await opened(

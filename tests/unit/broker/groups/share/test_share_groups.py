@@ -177,6 +177,17 @@ async def test_deletion() -> None:
     assert scene.groups.all() == []
 
 
+async def test_leaders_here_hear_of_a_deletion_and_of_a_reset() -> None:
+    scene = Scene()
+    heard: list[object] = []
+    scene.groups._on_state_replaced = lambda *arguments: heard.append(arguments)
+    await scene.beat("a")
+    await scene.beat("a", -1)
+    await scene.groups.reset("g", {TOPIC: {0: 5}})
+    await scene.groups.delete("g")
+    assert heard == [("g", False), ("g", True)]
+
+
 async def test_a_share_group_has_no_committed_offsets() -> None:
     """Kafka refuses the commit, too; it would create a classic group of the same name."""
     scene = Scene()

@@ -205,12 +205,17 @@ async def test_the_keys_of_each_listener_are_read_once_and_as_long_as_it_is_open
     )
     timer = ManualTimer(ManualClock())
     unused: Any = None
+
+    async def later(job: Callable[[], None]) -> None:
+        await asyncio.sleep(0)
+        job()
+
     listeners = SaslListeners(
-        config, unused, unused, timer, lambda: 0, NetworkStatistics(), in_place, unused
+        config, unused, unused, timer, lambda: 0, NetworkStatistics(), later, unused
     )
     for expected in (1, 2):
         listeners.new_session(("ONE", "TWO")[expected - 1])
-        await listeners.start()
+        await asyncio.gather(listeners.start(), listeners.start())  # a setting changes at the start
         await listeners.start()
         assert len(loads) == expected
 

@@ -137,7 +137,9 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene(**tls: Any) -> AsyncIterator[tuple[Scene, Network]]:
+async def scene(
+    authentication_timeout_ms: int = 30_000, **tls: Any
+) -> AsyncIterator[tuple[Scene, Network]]:
     made = Scene()
     lines = [
         entry(API_VERSIONS, "ApiVersions", made.versions, before_authentication=True),
@@ -157,6 +159,7 @@ async def scene(**tls: Any) -> AsyncIterator[tuple[Scene, Network]]:
         security_protocol="SASL_SSL" if tls else "SASL_PLAINTEXT",
         new_session=made.new_session,
         first_frame_max_bytes=10_000,
+        authentication_timeout_ms=authentication_timeout_ms,
         **tls,
     ) as network:
         try:
@@ -258,7 +261,8 @@ async def test_a_step_that_waits_is_taken_again() -> None:
 
 
 async def test_a_connection_that_ends_while_a_step_waits() -> None:
-    async with scene() as (made, network):
+    """Nothing is read meanwhile, so the end is that of the time for a login."""
+    async with scene(authentication_timeout_ms=100) as (made, network):
         made.arrived = []
         client = await network.connect()
         await handshake(client)
