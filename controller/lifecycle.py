@@ -573,7 +573,7 @@ class Lifecycle:
             len(context.assignments),
             len(context.leadership),
         )
-        self.batch.add_update_metadata(context.brokers, ())
+        self.batch.add_update_metadata_to_all(())
         await self.batch.send(epoch)
         # Before any LeaderAndIsr: a leader that lost records must not lead for a moment, as its
         # followers would truncate.

@@ -18,6 +18,7 @@ from ottla.broker.cluster.broker_epoch import UNKNOWN_BROKER_EPOCH
 from ottla.broker.replication.partition import NEVER, FollowerReplica, Partition
 from ottla.broker.runtime.tasks import spawn
 from ottla.protocol.errors import ErrorCode, error_name
+from ottla.protocol.listed import listed
 from ottla.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionRequestPartitionData,
@@ -85,6 +86,17 @@ class IsrDecision(NamedTuple):
     partition_epoch: int
 
 
+class _Change(NamedTuple):
+    """An ISR before and after, for a line of the log that lists many."""
+
+    key: TopicPartition
+    before: frozenset[int]
+    after: frozenset[int]
+
+    def __str__(self) -> str:
+        return f"{self.key} from {_ids(self.before)} to {_ids(self.after)}"
+
+
 class IsrManager:
     """Expands and shrinks the ISR of partitions. Loop only."""
 
@@ -124,13 +136,14 @@ class IsrManager:
         ):
             return
         new_isr = partition.isr | {broker_id}
-        logger.info(
-            "[Partition %s] Expanding ISR from %s to %s",
-            partition.key,
-            _ids(partition.isr),
-            _ids(new_isr),
-            extra=partition.key._asdict(),
-        )
+        if logger.isEnabledFor(logging.DEBUG):
+            logger.debug(
+                "[Partition %s] Expanding ISR from %s to %s",
+                partition.key,
+                _ids(partition.isr),
+                _ids(new_isr),
+                extra=partition.key._asdict(),
+            )
         partition.maximal_isr = new_isr
         self._propose(partition, new_isr)
 
@@ -140,6 +153,8 @@ class IsrManager:
         May pause between two partitions: each is checked and changed in one step.
         Records that waited for such a follower that has not joined are committed.
         """
+        shrinking: list[_Change] = []
+        lag_ms = 0
         for partition in partitions:
             yield
             log = partition.log
@@ -157,14 +172,8 @@ class IsrManager:
                 ):
                     slow.add(broker_id)
             if slow:
-                logger.info(
-                    "[Partition %s] Shrinking ISR from %s to %s: out of sync for more than %d ms",
-                    partition.key,
-                    _ids(partition.isr),
-                    _ids(partition.isr - slow),
-                    context.lag_time_max_ms,
-                    extra=partition.key._asdict(),
-                )
+                lag_ms = context.lag_time_max_ms
+                shrinking.append(_Change(partition.key, partition.isr, partition.isr - slow))
                 # The high watermark waits for them until the controller has committed the change.
                 self._propose(partition, partition.isr - slow)
             elif (
@@ -174,6 +183,13 @@ class IsrManager:
                 and partition.maybe_increment_high_watermark()
             ):
                 self._on_isr(partition)
+        if shrinking:
+            logger.info(
+                "Shrinking the ISRs of %d partitions, replicas out of sync for more than %d ms: %s",
+                len(shrinking),
+                lag_ms,
+                listed(shrinking),
+            )
 
     def _propose(self, partition: Partition, new_isr: frozenset[int]) -> None:
         partition.pending_isr = new_isr
@@ -218,13 +234,14 @@ class IsrManager:
                 self.shrinks_total += 1
             partition.set_isr(frozenset(decision.isr))
             partition.partition_epoch = decision.partition_epoch
-            logger.info(
-                "[Partition %s] ISR updated to %s and version updated to %d",
-                partition.key,
-                _ids(decision.isr),
-                decision.partition_epoch,
-                extra=partition.key._asdict(),
-            )
+            if logger.isEnabledFor(logging.DEBUG):
+                logger.debug(
+                    "[Partition %s] ISR updated to %s and version updated to %d",
+                    partition.key,
+                    _ids(decision.isr),
+                    decision.partition_epoch,
+                    extra=partition.key._asdict(),
+                )
             partition.maybe_increment_high_watermark()
             self._on_isr(partition)
             return
@@ -316,7 +333,11 @@ class AlterPartitionManager:
                 problem = error or type(error).__name__
             if problem is None:
                 is_failing = False
-                _decide(batch, response)
+                changed = _decide(batch, response)
+                if changed:
+                    logger.info(
+                        "The ISRs of %d partitions changed: %s", len(changed), listed(changed)
+                    )
                 continue
             if not is_failing:
                 is_failing = True
@@ -369,16 +390,22 @@ def _request(
 
 def _decide(
     batch: dict[TopicPartition, tuple[IsrProposal, Decided]], response: AlterPartitionResponse
-) -> None:
+) -> list[_Change]:
+    """Apply the rows of a response; return the ISRs that changed."""
+    changed: list[_Change] = []
     by_id = {proposal.partition.topic_id: key.topic for key, (proposal, _) in batch.items()}
     for topic in response.topics:
         name = topic.topic_name or by_id.get(topic.topic_id, "")
         for row in topic.partitions:
             entry = batch.pop(TopicPartition(name, row.partition_index), None)
-            if entry is not None:
-                entry[1](
-                    IsrDecision(row.error_code, row.isr, row.leader_epoch, row.partition_epoch)
-                )
+            if entry is None:
+                continue
+            partition = entry[0].partition
+            before = partition.isr
+            entry[1](IsrDecision(row.error_code, row.isr, row.leader_epoch, row.partition_epoch))
+            if partition.isr != before:
+                changed.append(_Change(partition.key, before, partition.isr))
     for proposal, decided in batch.values():
         # Missing in the response: nothing was changed.
         decided(IsrDecision(ErrorCode.OPERATION_NOT_ATTEMPTED, [], proposal.leader_epoch, -1))
+    return changed

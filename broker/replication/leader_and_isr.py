@@ -258,7 +258,7 @@ class LeaderAndIsrApplier:
         changed: _Changed,
     ) -> None:
         key = TopicPartition(topic, state.partition_index)
-        partition = self._get_or_create_partition(key)
+        partition = self._replica_manager.get_or_create_partition(key)
         code = codes[key] = self._check(partition, topic_id, state)
         if code in (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.FENCED_LEADER_EPOCH):
             _log_stale_leader_epoch(partition, state)
@@ -289,13 +289,6 @@ class LeaderAndIsrApplier:
         self.on_leadership(leading, following)
         self.on_new_leader_epoch(led)
         return following
-
-    def _get_or_create_partition(self, key: TopicPartition) -> Partition:
-        partitions = self._replica_manager.partitions
-        found = partitions.get(key)
-        if found is None:
-            found = partitions[key] = Partition(key, self._replica_manager.context)
-        return found
 
     def _check(
         self, partition: Partition, topic_id: bytes, state: LeaderAndIsrPartitionState

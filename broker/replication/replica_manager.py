@@ -128,7 +128,9 @@ class ReplicaManager:
         are validated on the event loop.
         """
         self.context = context
+        #: Changed by `get_or_create_partition` and `remove_partition`.
         self.partitions: dict[PartitionKey, Partition] = {}
+        self._replicas_of_topic: dict[str, int] = {}
         #: Replicas that could not start in a leader epoch for lack of disk space or descriptors.
         self.unstarted: set[TopicPartition] = set()
         self.isr_manager = isr_manager
@@ -193,10 +195,26 @@ class ReplicaManager:
             )
         return found
 
+    def get_or_create_partition(self, key: TopicPartition) -> Partition:
+        """The replica, which has no log and no role when it is new."""
+        found = self.partitions.get(key)
+        if found is None:
+            found = self.partitions[key] = Partition(key, self.context)
+            count = self._replicas_of_topic.get(key.topic, 0)
+            self._replicas_of_topic[key.topic] = count + 1
+        return found
+
+    def hosts_topic(self, topic: str) -> bool:
+        """Whether a replica of the topic is here."""
+        return topic in self._replicas_of_topic
+
     def remove_partition(self, key: TopicPartition) -> Partition | None:
         """The replica is gone from this broker, or was never there. Returns it, if it was."""
         partition = self.partitions.pop(key, None)
         if partition is not None:
+            left = self._replicas_of_topic.pop(key.topic, 1) - 1
+            if left > 0:
+                self._replicas_of_topic[key.topic] = left
             self.context.topics.remove_replica(partition.statistics)
             self.session_watches.forget(key)
         return partition

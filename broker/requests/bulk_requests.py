@@ -226,14 +226,15 @@ class BulkRequests:
                 await turns.enter_async_context(self._clients.locked(client))
                 if takes_place:
                     await turns.enter_async_context(self._places)
+                    # Not for controllers: what they send stays, and the next run would be long.
+                    self._collections.hold()
+                    turns.callback(self._collections.release)
             finally:
                 self.waiting -= 1
             self.in_progress += 1
-            self._collections.hold()
             try:
                 return await self._work(context, decoding, refuse)
             finally:
-                self._collections.release()
                 self.in_progress -= 1
 
     async def _work(

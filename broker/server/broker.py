@@ -591,12 +591,10 @@ class Broker:
 
     def _forget_settings(self, deleted: list[TopicPartition]) -> None:
         """Of deleted topics without a replica here."""
-        if not deleted:
-            return
-        hosted = {key[0] for key in self.replica_manager.partitions}
-        for topic in {partition.topic for partition in deleted} - hosted:
-            self.dynamic_config.forget_topic(topic)
-            self.throttles.apply_topic(topic, {})
+        for topic in {partition.topic for partition in deleted}:
+            if not self.replica_manager.hosts_topic(topic):
+                self.dynamic_config.forget_topic(topic)
+                self.throttles.apply_topic(topic, {})
 
     def _registered(self, broker_epoch: int) -> None:
         if broker_epoch < self.broker_epoch.value:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import signal
@@ -15,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from ottla.broker.config.exit_codes import exit_code
 from ottla.broker.observability.log_stream import LogStream, reopen_without_waiting
 from ottla.broker.runtime.event_loop import new_event_loop
+from ottla.broker.runtime.garbage import ShortFullRuns
+from ottla.broker.runtime.memory_limit import resident_bytes
 from ottla.broker.runtime.signals import STOP_SIGNALS, stop_signals
 from ottla.broker.runtime.tasks import abandoned_threads
 
@@ -29,10 +30,6 @@ logger = logging.getLogger("ottla.broker")
 # How long a worker thread that computes keeps the interpreter when the loop wants it back. By
 # default it is 5 ms, and the loop would wait so long after every system call it makes.
 _SWITCH_SECONDS = 0.0005
-
-# A collection of young objects follows so many new ones. With 700, Python's own threshold, the
-# requests in progress are read again and again, and they are no garbage.
-_YOUNG_OBJECTS = 10_000
 
 # Errors of a start that are the business of the person who started it: a sentence, no traceback.
 _EXPECTED = (
@@ -162,16 +159,17 @@ class BrokerProcess:
             code = exit_code(error)
             on_failure(error, code)
             return code
-        # What is there now stays: full collections need not look at it again.
-        gc.freeze()
-        gc.set_threshold(_YOUNG_OBJECTS, *gc.get_threshold()[1:])
-        gc.enable()
+        collections = ShortFullRuns(
+            loop, resident_bytes, lambda: server.parts.memory_watch.available
+        )
+        collections.start()
         on_ready(server)
         loading = threading.Thread(target=self._lines.prepare, name="log-lines", daemon=True)
         loop.call_later(_CALM_SECONDS, loading.start)
         await self._stopping.wait()
         reason = self._reasons[0]
         logger.info("stopping because of %s", reason)
+        collections.stop()
         await server.stop()
         if reason not in _CLEAN_REASONS:
             return 1

@@ -228,7 +228,7 @@ class BrokerChanges:
         await self.deletion.fail_replica_deletion(to_delete)
         elected = any(isinstance(outcome, LeaderAndIsr) for outcome in outcomes.values())
         if not staying and not elected:  # otherwise it was sent with those changes
-            self.batch.add_update_metadata(context.brokers, ())
+            self.batch.add_update_metadata_to_all(())
             await self.batch.send(context.epoch)
 
     async def on_broker_modification(self, broker_id: int) -> None:
@@ -247,7 +247,7 @@ class BrokerChanges:
             context.brokers[broker_id] = now
             if now.endpoints != before.endpoints:
                 self.channels.update_broker(now)
-            self.batch.add_update_metadata(context.brokers, ())
+            self.batch.add_update_metadata_to_all(())
             await self.batch.send(context.epoch)
 
     async def on_resend(self, broker_id: int) -> None:

@@ -105,7 +105,7 @@ class IsrChanges:
                 )
             if partitions:
                 await refresh_leadership(self.context, self.writer, partitions)
-                self.batch.add_update_metadata(self.context.brokers, partitions)
+                self.batch.add_update_metadata_to_all(partitions)
                 await self.batch.send(self.context.epoch)
                 await self.reassignment.on_isr_change(partitions)
         finally:
@@ -324,7 +324,7 @@ class IsrChanges:
         self._unsent.clear()
         if changed:
             logger.info("The ISRs of %d partitions changed: %s", len(changed), listed(changed))
-            self.batch.add_update_metadata(self.context.brokers, changed)
+            self.batch.add_update_metadata_to_all(changed)
             await self.batch.send(self.context.epoch)
 
     def clear(self) -> None:

@@ -579,7 +579,7 @@ class Reassignment:
             len(context.partitions_being_reassigned),
             listed(f"{each} to {list(done[each].replicas)}" for each in done),
         )
-        self.batch.add_update_metadata(context.brokers, done)
+        self.batch.add_update_metadata_to_all(done)
         await self.batch.send(context.epoch)
         await self.deletion.resume_deletion_for_topics(dict.fromkeys(each[0] for each in done))
 

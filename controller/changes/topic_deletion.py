@@ -246,7 +246,7 @@ class TopicDeletionManager:
         await self.partitions.handle_state_changes(partitions, PartitionState.NON_EXISTENT)
         context.topics_with_deletion_started.update(unseen)
         # Brokers remove the topics from their metadata, so that clients stop using them.
-        self.batch.add_update_metadata(context.brokers, ())
+        self.batch.add_update_metadata_to_all(())
         async for partition in over(
             partition for topic in topics for partition in context.partitions_of(topic)
         ):

@@ -132,10 +132,7 @@ class RequestBatch:
                     ),
                 )
             of_broker[partition] = row
-        # Once for all partitions: with a hundred brokers this would be most of the work.
-        brokers = () if self._metadata_to_all else self.context.brokers
-        self._metadata_to_all = True
-        self.add_update_metadata(brokers, (partition,))
+        self.add_update_metadata_to_all((partition,))
 
     def add_stop_replica(
         self, broker_ids: Iterable[int], partition: TopicPartition, *, delete: bool
@@ -146,6 +143,13 @@ class RequestBatch:
                 of_broker = self._stop_replica.setdefault(broker_id, {})
                 already = partition in of_broker and of_broker[partition][1]
                 of_broker[partition] = (epoch, delete or already)
+
+    def add_update_metadata_to_all(self, partitions: Iterable[TopicPartition]) -> None:
+        """`add_update_metadata` for all live brokers."""
+        # Once for all partitions: with a hundred brokers this would be most of the work.
+        brokers = () if self._metadata_to_all else self.context.brokers
+        self._metadata_to_all = True
+        self.add_update_metadata(brokers, partitions)
 
     def add_update_metadata(
         self, broker_ids: Iterable[int], partitions: Iterable[TopicPartition]

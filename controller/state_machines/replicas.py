@@ -192,7 +192,7 @@ class ReplicaStateMachine:
                 elif partition not in context.leadership or context.is_exempt_from_election(
                     partition[0]
                 ):
-                    self.batch.add_update_metadata(context.brokers, (partition,))
+                    self.batch.add_update_metadata_to_all((partition,))
                     self._set(each, ReplicaState.OFFLINE)
 
     async def _remove_from_isr(

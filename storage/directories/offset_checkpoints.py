@@ -106,7 +106,9 @@ class OffsetCheckpoints:
         """The offsets of all logs by the path of their directory."""
         chosen = self._directories.online() if only is None else [only]
         by_directory: dict[str, Offsets] = {directory.path: {} for directory in chosen}
-        for key, log in list(self._logs.items()):
+        # Copied in one step, as the loop opens and deletes logs meanwhile: `list(items())` makes a
+        # tuple for each, so that the garbage collector may run in between and let the loop go on.
+        for key, log in dict(self._logs).items():
             offsets = by_directory.get(log.log_directory.path)
             if offsets is None:
                 continue  # offline: a log there may have been left without a segment

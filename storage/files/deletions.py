@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+from threading import Lock
 
 from ottla.storage.files.fs import FileSystem
 from ottla.storage.files.log_directory import is_exhausted
@@ -18,29 +20,34 @@ class Deletions:
     `add` runs on the thread that owns the logs, `purge` may run in a worker thread meanwhile.
     """
 
-    __slots__ = ("_due", "_fs")
+    __slots__ = ("_due", "_fs", "_lock")
 
     def __init__(self, fs: FileSystem) -> None:
         self._fs = fs
-        self._due: list[tuple[int, str, bool]] = []
+        # By directory and name: thousands of logs may be deleted at once, and a rename concerns
+        # one directory. The lock is held for a moment only, never while something is deleted.
+        self._due: dict[str, dict[str, tuple[int, bool]]] = {}
+        self._lock = Lock()
 
     def __len__(self) -> int:
-        return len(self._due)
+        with self._lock:
+            return sum(map(len, self._due.values()))
 
     def add(self, path: str, due_ms: int, *, is_directory: bool = False) -> None:
         """`purge` deletes `path` from `due_ms` on."""
-        self._due.append((due_ms, path, is_directory))
+        parent, name = os.path.split(path)
+        with self._lock:
+            self._due.setdefault(parent, {})[name] = (due_ms, is_directory)
 
     def rename_under(self, old: str, new: str) -> None:
-        """The directory `old` was renamed: `purge` finds what is below it at its new place.
+        """The directory `old` was renamed: `purge` finds what is in it at its new place.
 
         What `purge` deletes at this moment may stay in the list; the next `purge` drops it.
         """
-        prefix = old + "/"
-        self._due = [
-            (due_ms, new + path[len(old) :] if path.startswith(prefix) else path, is_directory)
-            for due_ms, path, is_directory in self._due
-        ]
+        with self._lock:
+            found = self._due.pop(old, None)
+            if found is not None:
+                self._due.setdefault(new, {}).update(found)
 
     def purge(self, now_ms: int) -> int:
         """Delete what is due and return the number. Deleting large files can take long.
@@ -48,9 +55,15 @@ class Deletions:
         To delete a directory needs descriptors: what lacks them is retried by the next call.
         """
         lacking: list[OSError] = []
-        due = [entry for entry in tuple(self._due) if entry[0] <= now_ms]
-        for entry in due:
-            _, path, is_directory = entry
+        with self._lock:
+            due = [
+                (parent, name, is_directory)
+                for parent, names in self._due.items()
+                for name, (due_ms, is_directory) in names.items()
+                if due_ms <= now_ms
+            ]
+        for parent, name, is_directory in due:
+            path = os.path.join(parent, name)
             try:
                 if is_directory:
                     self._fs.remove_tree(path)
@@ -63,8 +76,15 @@ class Deletions:
                     lacking.append(error)
                     continue
                 logger.warning("Could not delete %s, the next start deletes it: %s", path, error)
-            if entry in self._due:
-                self._due.remove(entry)
+            self._drop(parent, name)
         if lacking:
             logger.warning("Could not delete %d paths, retrying: %s", len(lacking), lacking[0])
         return len(due) - len(lacking)
+
+    def _drop(self, parent: str, name: str) -> None:
+        with self._lock:
+            names = self._due.get(parent)
+            if names is not None:
+                names.pop(name, None)
+                if not names:
+                    del self._due[parent]

@@ -189,10 +189,15 @@ async def create_topic(scene: Scene) -> None:
     assert not row.error.code
 
 
-async def delete_topic(scene: Scene) -> None:
-    await scene.cluster.controller.delete_topics(["topic-000000"], timeout_ms=1)
+async def delete_topics(scene: Scene, count: int) -> None:
+    topics = list(scene.cluster.controller.context.assignments)[:count]
+    await scene.cluster.controller.delete_topics(topics, timeout_ms=1)
     await settle()
-    assert "topic-000000" not in scene.cluster.controller.context.assignments
+    assert not scene.cluster.controller.context.topics_to_delete
+
+
+async def delete_topic(scene: Scene) -> None:
+    await delete_topics(scene, 1)
 
 
 async def lose_broker(scene: Scene) -> None:
@@ -273,6 +278,8 @@ def name_of(each: object) -> str:
 
 #: What does not grow, such as the head of a request, or grows in steps.
 TOLERANCE = 0.15
+#: Where most grows, a term that grows with the square shows in the second digit.
+BATCH_TOLERANCE = 0.03
 
 
 async def measured(meter: TurnMeter, work: Work, brokers: int, partitions: int) -> Counts:
@@ -283,10 +290,16 @@ async def measured(meter: TurnMeter, work: Work, brokers: int, partitions: int) 
     return found
 
 
-def check(small: Counts, large: Counts, growth: float, allowed: Exponents) -> None:
+def check(
+    small: Counts,
+    large: Counts,
+    growth: float,
+    allowed: Exponents,
+    tolerance: float = TOLERANCE,
+) -> None:
     for name, before, after, most in zip(Counts._fields, small, large, allowed, strict=True):
         exponent = math.log(after / before, growth)
-        assert exponent <= most + TOLERANCE, f"{name}: {before} -> {after}, exponent {exponent:.2f}"
+        assert exponent <= most + tolerance, f"{name}: {before} -> {after}, exponent {exponent:.2f}"
 
 
 @pytest.mark.parametrize(("work", "allowed"), OF_BROKERS, ids=name_of)
@@ -299,6 +312,26 @@ async def test_growth_with_the_brokers(meter: TurnMeter, work: Work, allowed: Ex
 async def test_growth_with_the_partitions(meter: TurnMeter, work: Work, allowed: Exponents) -> None:
     small = await measured(meter, work, 6, 120)
     check(small, await measured(meter, work, 6, 960), 8, allowed)
+
+
+#: Of what one request changes, in a cluster of the same size.
+OF_BATCH: list[tuple[Callable[[Scene, int], Coroutine[Any, Any, None]], int, int, Exponents]] = [
+    (reassign, 60, 960, Exponents(0.6, 1, 0.95)),
+    (delete_topics, 3, 48, Exponents(0, 1, 1)),
+]
+
+
+@pytest.mark.parametrize(("work", "few", "many", "allowed"), OF_BATCH, ids=name_of)
+async def test_growth_with_what_is_changed_at_once(
+    meter: TurnMeter,
+    work: Callable[[Scene, int], Coroutine[Any, Any, None]],
+    few: int,
+    many: int,
+    allowed: Exponents,
+) -> None:
+    small = await measured(meter, lambda scene: work(scene, few), 6, 1000)
+    large = await measured(meter, lambda scene: work(scene, many), 6, 1000)
+    check(small, large, many / few, allowed, BATCH_TOLERANCE)
 
 
 async def test_partitions_of_a_request_share_requests(meter: TurnMeter) -> None:

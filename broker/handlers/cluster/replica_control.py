@@ -261,18 +261,16 @@ class ReplicaControl:
 
     def _forget(self, topics: dict[str, TopicMetadata]) -> Steps[UpdateMetadataResponse]:
         snapshot = self._metadata.snapshot
-        states = [
-            UpdateMetadataTopicState(
-                name,
-                topic.topic_id,
-                [
-                    UpdateMetadataPartitionState(partition_index=index, leader=LEADER_DURING_DELETE)
-                    for index in snapshot.topics[name].partitions
-                ],
-            )
-            for name, topic in topics.items()
-            if snapshot.topic_id(name) == topic.topic_id and name in snapshot.topics
-        ]
+        states: list[UpdateMetadataTopicState] = []
+        for name, topic in topics.items():
+            yield
+            if snapshot.topic_id(name) != topic.topic_id or name not in snapshot.topics:
+                continue
+            gone = [
+                UpdateMetadataPartitionState(partition_index=index, leader=LEADER_DURING_DELETE)
+                for index in snapshot.topics[name].partitions
+            ]
+            states.append(UpdateMetadataTopicState(name, topic.topic_id, gone))
         request = UpdateMetadataRequest(
             controller_id=snapshot.controller_id,
             controller_epoch=snapshot.controller_epoch,

@@ -105,6 +105,30 @@ def test_very_many_proposals_are_sent_one_part_after_the_other(
     run(body)
 
 
+def test_one_line_for_the_changes_of_a_request(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "ottla.replication")
+
+    async def body(controller: Controller, replicas: Replicas) -> None:
+        def decide(partition: Partition) -> Callable[[IsrDecision], None]:
+            def decided(decision: IsrDecision) -> None:
+                if partition.index != 2:  # that one was overtaken by a LeaderAndIsr
+                    partition.set_isr(frozenset(decision.isr))
+                controller.decided[partition.index] = decision
+                controller._decision.set()
+
+            return decided
+
+        for index in range(3):
+            partition = replicas.lead(index=index, replicas=[1, 2], isr=[1])
+            proposal = IsrProposal(partition, [1, 2], 3, 8, {2: 77})
+            controller.manager.submit(proposal, decide(partition))
+        await controller.settle(3)
+
+    run(body)
+    lines = [each.getMessage() for each in caplog.records if each.name == "ottla.replication"]
+    assert lines == ["The ISRs of 2 partitions changed: t-0 from 1 to 1,2, t-1 from 1 to 1,2"]
+
+
 def test_a_proposal_is_granted() -> None:
     async def body(controller: Controller, replicas: Replicas) -> None:
         controller.submit(replicas.lead(replicas=[1, 2]), 1, 2)
@@ -189,7 +213,9 @@ def test_changes_of_many_partitions_are_several_requests(fails: bool) -> None:
         for index in range(count):
             key = TopicPartition(f"t{index}", 0)
             topic_id = index.to_bytes(16)
-            partition = SimpleNamespace(key=key, index=index, topic=key.topic, topic_id=topic_id)
+            partition = SimpleNamespace(
+                key=key, index=index, topic=key.topic, topic_id=topic_id, isr=frozenset((1, 2, 3))
+            )
             controller.submit(cast(Any, partition), 1, 2, 3)
         await controller.settle(count)
         assert {decision.isr == [1, 2, 3] for decision in controller.decided.values()} == {True}

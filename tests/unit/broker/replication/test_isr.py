@@ -308,11 +308,30 @@ def test_a_proposal_of_an_earlier_epoch_is_not_decided_by_an_equal_one() -> None
     assert scene.partition.isr == {1}, "that was not the response to this proposal"
 
 
-def test_what_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", "ottla.replication")
+def test_expansions_are_logged_in_detail_at_debug(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG", "ottla.replication")
     scene = Scene(isr=[3, 1])
     scene.fetch(2, 0)
     assert "[Partition t-0] Expanding ISR from 1,3 to 1,2,3" in caplog.text
+
+
+def test_one_line_for_all_that_shrink(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "ottla.replication")
+    scene = Scene(isr=[1, 2, 3])
+    others = [
+        scene.replicas.lead(index=each, replicas=[1, 2, 3], isr=[1, 2]) for each in range(1, 50)
+    ]
+    for partition in others:
+        scene.replicas.append(1, index=partition.index)
+    scene.replicas.append(1)
+    scene.replicas.clock.advance(10_001)
+    run_at_once(scene.manager.maybe_shrink([scene.partition, *others]))
+    (line,) = [each.getMessage() for each in caplog.records if each.name == "ottla.replication"]
+    assert line.startswith(
+        "Shrinking the ISRs of 50 partitions, replicas out of sync for more than 10000 ms: "
+        "t-0 from 1,2,3 to 1, t-1 from 1,2 to 1, "
+    )
+    assert line.endswith(" ... and 30 more")
 
 
 def test_a_decision_after_the_leader_stepped_down_is_ignored() -> None:
