@@ -351,8 +351,9 @@ class ControlledShutdown:
         """Move the leaders; return the partitions that the broker still leads.
 
         The broker is marked as shutting down until its znode is deleted: it is not elected as
-        leader and does not join an ISR. Raises KafkaError STALE_BROKER_EPOCH or
-        BROKER_NOT_AVAILABLE.
+        leader and does not join an ISR. Unlike Kafka's, the result is empty when every broker is
+        shutting down: nobody will take over, so that asking again would only delay the stop.
+        Raises KafkaError STALE_BROKER_EPOCH or BROKER_NOT_AVAILABLE.
         """
         context = self.context
         broker = context.brokers.get(broker_id)
@@ -396,4 +397,4 @@ class ControlledShutdown:
             ],
             ReplicaState.OFFLINE,
         )
-        return context.partitions_led_by(broker_id)
+        return context.partitions_led_by(broker_id) if context.live_broker_ids() else []

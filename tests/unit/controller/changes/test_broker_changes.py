@@ -522,6 +522,19 @@ async def test_leadership_that_no_broker_can_take_is_named(cluster: Cluster) -> 
     assert cluster.leader("t", 1) == 1
 
 
+async def test_nobody_waits_when_every_broker_shuts_down(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (2, 3), (3, 1))
+    await cluster.change_isr("t", (2,), 0)
+    await cluster.change_isr("t", (3,), 1)
+    controlled_shutdown = cluster.controller.controlled_shutdown
+    assert await controlled_shutdown(2, -1) == [TopicPartition("t", 0)]
+    assert await controlled_shutdown(3, -1) == [TopicPartition("t", 1)]
+    assert await controlled_shutdown(1, -1) == []
+    assert await controlled_shutdown(2, -1) == []
+    await cluster.remove_broker(2)
+    assert await controlled_shutdown(3, -1) == []
+
+
 async def test_broker_on_its_way_out_gets_nothing_new(cluster: Cluster) -> None:
     await cluster.controller.controlled_shutdown(2, -1)
     await cluster.create_topic("t", (2, 3))
