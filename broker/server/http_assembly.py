@@ -20,6 +20,7 @@ from ottla.broker.observability.faults import (
     dynamic_setting_faults,
     held_log_faults,
     leader_epoch_fault,
+    missing_log_faults,
     older_tree_fault,
     security_znode_faults,
     topic_znode_faults,
@@ -73,6 +74,7 @@ def _replica_faults(parts: Broker) -> list[Fault]:
     return [
         *(fault for fault in found if fault is not None),
         *held_log_faults(held),
+        *missing_log_faults(list(parts.replica_manager.began_empty.values())),
         *topic_znode_faults(parts.controller.topic_problems()),
         *deletion_faults(parts.controller.waiting_deletions()),
     ]
