@@ -34,12 +34,12 @@ def rebuild_producers(
     """Load the newest snapshot at or below `log_end_offset` and replay the batches after it, also
     those below the log start that are on this disk.
 
-    Ignores and deletes a snapshot of another log. Writes one at the start of each replayed
-    segment, so that the next rebuild is short. Raises OSError.
+    Ignores and deletes a snapshot of another log or of another offset. Writes one at the start of
+    each replayed segment, so that the next rebuild is short. Raises OSError.
     """
     first = segments.first.base_offset
     state.reload(first, log_end_offset, now_ms)
-    while reason := _disagreement(state, segments):
+    while reason := _disagreement(state, segments, now_ms):
         path = state.snapshot_path(state.snapshot_offset)
         logger.warning("Ignoring producer snapshot %s: %s", path, reason)
         state.delete_snapshot(state.snapshot_offset)
@@ -47,13 +47,14 @@ def rebuild_producers(
     run_at_once(replay(state, segments, log_start_offset, log_end_offset, takes_snapshots=True))
 
 
-def _disagreement(state: ProducerState, segments: SegmentList) -> str:
+def _disagreement(state: ProducerState, segments: SegmentList, now_ms: int) -> str:
     """Why a loaded snapshot is not of this log, "" if it may be. Raises OSError.
 
     A snapshot is valid in itself: that of another partition would reject producers, take their
     batches for duplicates, or hold the last stable offset for ever. So the newest batch that it
     has, and that of the oldest open transaction, must be of that producer in the log as well.
-    Batches that are not on this disk, or that compaction has removed, say nothing.
+    Batches that are not on this disk, or that compaction has removed, say nothing. And the last
+    batch in front of the snapshot must be in it, or it is an older one under another name.
     """
     newest = max(
         (entry for entry in state.producers.values() if entry.batches),
@@ -67,7 +68,18 @@ def _disagreement(state: ProducerState, segments: SegmentList) -> str:
         header = _header_at(segments, offset)
         if header is not None and header.producer_id != producer_id:
             return f"producer {producer_id} has not written the batch with offset {offset}"
-    return ""
+    before = state.end_offset - 1
+    if before < 0 or (newest is not None and newest.batches[-1].last_offset == before):
+        return ""  # as nearly always
+    header = _header_at(segments, before)
+    if header is None or not header.has_producer_id:
+        return ""
+    entry = state.producers.get(header.producer_id)
+    if header.is_control:
+        is_known = entry is None or entry.transaction_first_offset < 0
+    else:
+        is_known = header.max_timestamp < now_ms - state.expiration_ms  # it may have expired
+    return "" if is_known else f"the batch of producer {header.producer_id} before it is not in it"
 
 
 def _header_at(segments: SegmentList, offset: int) -> BatchHeader | None:

@@ -10,7 +10,7 @@ from ottla.storage.config import LogConfig
 from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.log.log import Log
 from tests.doubles.memory_file_system import MemoryFileSystem
-from tests.doubles.storage_logs import NOW_MS, ROOT, append, batch_of
+from tests.doubles.storage_logs import NOW_MS, ROOT, append, batch_of, end_transaction
 
 CONFIG = LogConfig(segment_bytes=1000, index_interval_bytes=100, retention_ms=-1)
 OLD_FORMAT = CONFIG.replace(message_format_version="0.10.2")
@@ -70,6 +70,26 @@ def test_producers_of_another_log(transactional: bool, caplog: pytest.LogCapture
     # The next batch is in order, and the last one is a duplicate.
     assert append(log, producer_id=1, producer_epoch=0, base_sequence=9).first_offset == 9
     assert append(log, producer_id=1, producer_epoch=0, base_sequence=10).first_offset == 10
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_producers_of_an_earlier_offset(
+    transactional: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    fs = MemoryFileSystem()
+
+    def fill(log: Log) -> None:
+        of_producer(1, transactional)(log)
+        if transactional:
+            end_transaction(log, 1, committed=True)
+
+    write(fs, {"t": fill}, CONFIG.replace(segment_bytes=400))
+    snapshots = sorted(path for path in fs.paths() if path.endswith(".snapshot"))
+    fs.overwrite(snapshots[-1], fs.content(snapshots[0]))
+    log = reopen(fs)
+    assert log.last_stable_offset == log.log_end_offset
+    assert log.producer_state.producers[1].batches[-1].last_offset == 9
+    assert "the batch of producer 1 before it is not in it" in caplog.text
 
 
 def of_epochs(*starts: int) -> Callable[[Log], None]:
