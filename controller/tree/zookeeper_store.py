@@ -170,7 +170,11 @@ class ZooKeeperStore:
             for path, node in zip(part, result.value, strict=True):
                 if isinstance(node, int):
                     if node != NO_NODE:
-                        raise NotPermitted(path, f"ZooKeeper denied reading {path}: {node}")
+                        raise NotPermitted(
+                            path,
+                            f"ZooKeeper denied reading {path}: check the credentials for ZooKeeper"
+                            f" and the ACL of the znode (code {node})",
+                        )
                     found.append(None)
                 else:
                     found.append(node)
