@@ -154,10 +154,7 @@ class Controller:
             )
             for topic, problem in lifecycle.topic_changes.unreadable.items()
         }
-        for topic, problem in lifecycle.topic_ids.conflicts.items():
-            fix = f'write the one that is right as "topic_id" into {znodes.topic_path(topic)}'
-            found[topic] = problem, fix
-        return found
+        return found | lifecycle.topic_ids.conflicts
 
     @property
     def kraft_problem(self) -> str:

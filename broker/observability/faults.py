@@ -381,6 +381,24 @@ def held_log_faults(logs: Sequence[tuple[str, str, str]]) -> list[Fault]:
     return found
 
 
+def missing_log_faults(paths: Sequence[str]) -> list[Fault]:
+    """The logs at `paths` were missing and began empty on the broker that leads them; over at the
+    next start."""
+    fix = (
+        "if the directory was deleted or moved by mistake, stop the broker, put it back and start "
+        "the broker; otherwise a restart ends this fault"
+    )
+    found = [
+        Fault(HELD_LOG, path, False, f"log {path} was missing and began empty", fix)
+        for path in paths[:_LISTED_MAX]
+    ]
+    if len(paths) > _LISTED_MAX:
+        more = len(paths) - _LISTED_MAX
+        text = f"{more} more logs were missing and began empty; the log of the broker names them"
+        found.append(Fault(HELD_LOG, "", False, text, fix))
+    return found
+
+
 def topic_znode_faults(topics: Mapping[str, tuple[str, str]]) -> list[Fault]:
     """(problem, fix) by topic: the controller cannot use their znodes."""
     return [

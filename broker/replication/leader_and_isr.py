@@ -368,6 +368,7 @@ class LeaderAndIsrApplier:
             return  # A response to AlterPartition has updated the partition meanwhile.
         leads = state.leader == self._replica_manager.context.broker_id
         was_leader = partition.is_leader
+        is_missing = self._log_manager.get(*partition.key) is None
         try:
             log = self._open_log(partition, topic_id, is_new=state.is_new)
             (partition.make_leader if leads else partition.make_follower)(state, log)
@@ -387,6 +388,10 @@ class LeaderAndIsrApplier:
             )
             return
         self._replica_manager.unstarted.discard(partition.key)
+        if not leads:
+            self._replica_manager.began_empty.pop(partition.key, None)  # it copies the leader
+        elif is_missing and state.leader_epoch and not state.is_new:
+            self._note_missing(partition.key, state.leader_epoch, log)
         if logger.isEnabledFor(logging.DEBUG):
             _log_start(partition, log)
         if not leads:
@@ -395,6 +400,22 @@ class LeaderAndIsrApplier:
             changed.led.append(partition)
         else:
             changed.leading.append(partition)
+
+    def _note_missing(self, key: TopicPartition, leader_epoch: int, log: Log) -> None:
+        """A leader without a log: somebody has deleted or moved it. As in Kafka, it begins again at
+        offset 0; but there it is not said."""
+        if self._log_manager.known_directories.missing:
+            return  # the log may be there, as the log manager says
+        path = log.local.directory.path
+        self._replica_manager.began_empty[key] = path
+        logger.error(
+            "%s leads in leader epoch %d without a log, and begins empty in %s. If its directory"
+            " was deleted or moved by mistake, stop the broker, put it back and start the broker",
+            key,
+            leader_epoch,
+            path,
+            extra=key._asdict(),
+        )
 
     def _open_log(self, partition: Partition, topic_id: bytes, *, is_new: bool = False) -> Log:
         """`is_new`: the partition has just been created, so that no broker has a log of it yet."""
@@ -453,6 +474,7 @@ class LeaderAndIsrApplier:
             self.fetchers.remove_fetcher_for_partitions([partition])
             if delete:
                 self._replica_manager.remove_partition(key)
+                self._replica_manager.began_empty.pop(key, None)
                 self.epochs.discard(key)
             partition.is_leader = False
             self.on_stopped(key, delete, delete and leader_epoch == EPOCH_DURING_DELETE)

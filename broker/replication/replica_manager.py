@@ -84,6 +84,8 @@ _NOT_LOGGED = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOP
 # How long the same refusal is not logged again, as clients retry, and for how many that is tracked.
 _INTERVAL_MS = 10_000
 _MAX_TRACKED = 1_000
+# In the place of an error code: a read.
+_READ = -2
 
 
 # A follower waits for news for a part of the time after which it would lag too much, or would
@@ -133,6 +135,8 @@ class ReplicaManager:
         self._replicas_of_topic: dict[str, int] = {}
         #: Replicas that could not start in a leader epoch for lack of disk space or descriptors.
         self.unstarted: set[TopicPartition] = set()
+        #: The paths of logs that were missing and began empty on this broker, which leads them.
+        self.began_empty: dict[TopicPartition, str] = {}
         self.isr_manager = isr_manager
         #: Called when a log directory failed during an append or a read.
         self.on_directory_failure = on_directory_failure
@@ -576,7 +580,7 @@ class ReplicaManager:
             except Exception as error:
                 taken, remote = 0, self.remote_fetches
                 if not isinstance(error, OffsetInRemoteStorage) or remote is None:
-                    self._read_failed(error, data)
+                    self._read_failed(error, item.topic or "", data)
                     immediate = True
                 elif params.is_follower:
                     remote.tell_follower(data)
@@ -668,8 +672,10 @@ class ReplicaManager:
         if follower.log_start_offset != start_before:
             self.delete_records_purgatory.check_and_complete(partition.key)
 
-    def _read_failed(self, error: Exception, data: PartitionData) -> None:
+    def _read_failed(self, error: Exception, topic: str, data: PartitionData) -> None:
         data.error_code = error_code(error)
+        if data.error_code == ErrorCode.CORRUPT_MESSAGE:
+            self._refusals.log_damage(topic, data.partition_index, error)
         data.high_watermark = -1
         data.last_stable_offset = -1
         data.log_start_offset = -1
@@ -689,7 +695,7 @@ def _known(results: list[FetchResult]) -> Steps[list[FetchResult]]:
 
 
 class RefusalLog:
-    """The refused appends of all partitions."""
+    """The refused appends of all partitions, and the reads of damaged batches."""
 
     __slots__ = ("_logged", "_now_ms")
 
@@ -700,17 +706,33 @@ class RefusalLog:
 
     def log(self, topic: str, index: int, code: int, error: Exception) -> None:
         """Logs that an append failed with this error code, unless it did so a short time ago."""
+        if self._is_due((topic, index, code)):
+            logger.info(
+                "Append to partition %s-%d refused: %s",
+                topic,
+                index,
+                error,
+                extra={"topic": topic, "partition": index},
+            )
+
+    def log_damage(self, topic: str, index: int, error: Exception) -> None:
+        """Logs that records cannot be read, unless it did so a short time ago. Their clients fail
+        with CORRUPT_MESSAGE, and cannot say which file is damaged."""
+        if self._is_due((topic, index, _READ)):
+            logger.error(
+                "A file of partition %s-%d is damaged, reads of it fail: %s; `ottla log verify`"
+                " lists the damage",
+                topic,
+                index,
+                error,
+                extra={"topic": topic, "partition": index},
+            )
+
+    def _is_due(self, key: tuple[str, int, int]) -> bool:
         now_ms = self._now_ms()
         if len(self._logged) >= _MAX_TRACKED:
             self._logged.clear()
-        key = (topic, index, code)
         if now_ms - self._logged.get(key, -_INTERVAL_MS) < _INTERVAL_MS:
-            return
+            return False
         self._logged[key] = now_ms
-        logger.info(
-            "Append to partition %s-%d refused: %s",
-            topic,
-            index,
-            error,
-            extra={"topic": topic, "partition": index},
-        )
+        return True

@@ -21,12 +21,14 @@ from ottla.broker.observability.faults import (
     held_log_faults,
     kraft_fault,
     leader_epoch_fault,
+    missing_log_faults,
     older_tree_fault,
     security_znode_faults,
     topic_znode_faults,
 )
 from ottla.broker.observability.metrics_sources import SessionStatistics
 from ottla.broker.observability.monitoring import MeasuredParts, build_registry
+from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.broker.observability.broker_state import BrokerState
@@ -74,10 +76,17 @@ def _replica_faults(parts: Broker) -> list[Fault]:
         older_tree_fault(strays.newer_zxid),
         leader_epoch_fault([str(key) for key in parts.replica_epochs.ahead]),
     ]
-    held = [(log.path, each.problem, each.fix) for log, each in strays.held.items()]
+    served = parts.replica_manager.log_of
+    # The controller may have it served without an id, until an operator has decided.
+    held = [
+        (log.path, each.problem, each.fix)
+        for log, each in strays.held.items()
+        if served(TopicPartition(log.topic, log.partition)) is not log
+    ]
     return [
         *(fault for fault in found if fault is not None),
         *held_log_faults(held),
+        *missing_log_faults(list(parts.replica_manager.began_empty.values())),
         *topic_znode_faults(parts.controller.topic_problems()),
         *deletion_faults(parts.controller.waiting_deletions()),
     ]

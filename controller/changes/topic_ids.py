@@ -43,8 +43,8 @@ class TopicIds:
         self.context = context
         self.writer = writer
         self.batch = batch
-        #: By topic: why it has no id, for an operator who has to decide.
-        self.conflicts: dict[str, str] = {}
+        #: (problem, fix) by topic: why it has no id, for an operator who has to decide.
+        self.conflicts: dict[str, tuple[str, str]] = {}
         self._reported: dict[str, dict[int, bytes]] = {}
         self._refused_ids: dict[str, bytes] = {}
 
@@ -133,20 +133,27 @@ class TopicIds:
             if each != NO_TOPIC_ID
         )
         text = f"topic {topic} has lost its topic id, and the logs of its replicas differ: {said}"
-        if self.conflicts.get(topic) != text:
-            logger.error("Writing no topic id into %s: %s", znodes.topic_path(topic), text)
-        self.conflicts[topic] = text
+        fix = f'write the one that is right as "topic_id" into {znodes.topic_path(topic)}'
+        self._note_conflict(topic, text, fix)
+
+    def _note_conflict(self, topic: str, problem: str, fix: str) -> None:
+        if self.conflicts.get(topic) != (problem, fix):
+            logger.error("Writing no topic id into %s: %s", znodes.topic_path(topic), problem)
+        self.conflicts[topic] = problem, fix
 
     async def _assign(self, topic: str, topic_id: bytes, source: str) -> None:
         """Write the id, then send it to all brokers."""
         path = znodes.topic_path(topic)
         context = self.context
         if topic_id in context.topic_names:
-            logger.error(
-                "Writing no topic id into %s: topic %s has the id of its logs, %s",
-                path,
-                context.topic_names[topic_id],
-                uuid_to_string(topic_id),
+            other, text = context.topic_names[topic_id], uuid_to_string(topic_id)
+            self._note_conflict(
+                topic,
+                f"the logs of topic {topic} have the id of topic {other}, {text}, and are served"
+                " without an id",
+                f"if their records are those of {topic}, stop the brokers, delete the file"
+                f" partition.metadata, which was copied from {other}, in the directories of"
+                f" {topic}, and start them; otherwise the directories were copied: move them away",
             )
             return
         try:

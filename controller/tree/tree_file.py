@@ -163,6 +163,10 @@ class TreeFile:
             self.connection.execute(f"PRAGMA journal_size_limit={LONGEST_JOURNAL_BYTES}")
             self.connection.executescript(_SCHEMA)
             self._add_columns()
+        except UnicodeDecodeError as error:
+            # SQLite quotes the damaged schema, and Python cannot decode the message.
+            self._close_connection()
+            raise sqlite3.DatabaseError("malformed database schema") from error
         except BaseException:
             self._close_connection()
             raise

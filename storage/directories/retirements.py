@@ -10,6 +10,7 @@ from threading import Lock
 from ottla.storage.errors import (
     CorruptFile,
     DiskFull,
+    LogClosed,
     LogDirectoryOffline,
     ResourceExhausted,
     StorageError,
@@ -92,7 +93,11 @@ class Retirements:
                 write_note(self._fs, path, note, (log.topic, log.partition))
             self._fs.replace(path, renamed)
         except OSError as error:
-            raise directory.write_failed(error) from error
+            failure = directory.write_failed(error)
+            if isinstance(failure, LogClosed):  # somebody has removed it already
+                del self._waiting[path]
+                return
+            raise failure from error
         finally:
             if directory.is_offline:
                 del self._waiting[path]

@@ -8,7 +8,13 @@ import os
 from collections.abc import Callable, Iterable
 from threading import Lock
 
-from ottla.storage.errors import DiskFull, LogDirectoryOffline, ResourceExhausted, StorageError
+from ottla.storage.errors import (
+    DiskFull,
+    LogClosed,
+    LogDirectoryOffline,
+    ResourceExhausted,
+    StorageError,
+)
 from ottla.storage.files.fs import FileSystem, write_fully
 from ottla.storage.files.set_aside import SetAside
 
@@ -25,6 +31,8 @@ _PROBE_BYTES = 1 << 20
 
 #: Errors of a disk that has no space left, or none for this user.
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+_GONE = (errno.ENOENT, errno.ENOTDIR)
 
 # Errors that say nothing about the disk, and what an operator can do about them.
 _EXHAUSTED = {
@@ -50,6 +58,7 @@ class LogDirectory:
     __slots__ = (
         "_exhausted_lately",
         "_exhausted_logged",
+        "_gone",
         "_refused_write",
         "_set_aside_lock",
         "append_error",
@@ -72,6 +81,8 @@ class LogDirectory:
         # Recovery notes what it sets aside in the worker thread of its directory.
         self._set_aside_lock = Lock()
         self._exhausted_lately = self._exhausted_logged = False
+        # Directories of logs that somebody has removed while they were open: a person names few.
+        self._gone: set[str] = set()
         # Writes `recovery-point-offset-checkpoint` at once, where the periodic one is too late:
         # - A truncated log may be appended to below the recovery point on disk. It must be lowered
         #   on disk first, or recovery after a crash would not read the new records.
@@ -140,22 +151,47 @@ class LogDirectory:
     def read_failed(self, error: OSError) -> StorageError:
         """A read failed. Returns the exception to raise.
 
-        Takes the directory offline, unless descriptors or memory are lacking.
+        Takes the directory offline, unless descriptors or memory are lacking, or only the directory
+        of one log is gone.
         """
-        return self.exhausted(error) if is_exhausted(error) else self.fail(error)
+        if is_exhausted(error):
+            return self.exhausted(error)
+        return self._log_is_gone(error) or self.fail(error)
 
     def write_failed(self, error: OSError) -> StorageError:
         """A write failed without an effect. Returns the exception to raise.
 
         Without disk space appends are rejected until there is space again; without descriptors or
-        memory only this one is. Any other error takes the directory offline.
+        memory only this one is, and so it is if the directory of its log is gone. Any other error
+        takes the directory offline.
         """
         if is_exhausted(error) and not self.is_offline:
             return self.exhausted(error)
         if error.errno in NO_SPACE and not self.is_offline:
             self._refused_write = True
             return self.mark_full(error.strerror or str(error))
-        return self.fail(error)
+        return self._log_is_gone(error) or self.fail(error)
+
+    def _log_is_gone(self, error: OSError) -> LogClosed | None:
+        """The exception to raise if somebody has deleted or moved the directory of one log, which
+        says nothing about the disk. Kafka takes the log directory offline."""
+        if error.errno not in _GONE or not isinstance(error.filename, str) or self.is_offline:
+            return None
+        path = error.filename
+        if os.path.dirname(path) != self.path:
+            path = os.path.dirname(path)
+        if os.path.dirname(path) != self.path or self.fs.exists(path):
+            return None
+        if not self.fs.exists(self.path):
+            return None  # the disk is away
+        if path not in self._gone:
+            self._gone.add(path)
+            logger.error(
+                "The directory %s of a log is gone: its partition cannot be written, others can. If"
+                " it was moved by mistake, stop the broker, put it back and start the broker",
+                path,
+            )
+        return LogClosed(f"{path} was deleted or moved")
 
     def mark_full(self, reason: str) -> DiskFull:
         """Reject appends until there is space again. Returns the exception to raise."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 
-from ottla.protocol.records.batch import BATCH_OVERHEAD, read_header
+from ottla.protocol.records.batch import BATCH_OVERHEAD, BatchHeader, read_header
 from ottla.protocol.records.errors import RecordsError
 from ottla.protocol.steps import Steps, run_at_once
 from ottla.storage.errors import CorruptIndex, SegmentOffsetOverflow
@@ -34,11 +34,66 @@ def rebuild_producers(
     """Load the newest snapshot at or below `log_end_offset` and replay the batches after it, also
     those below the log start that are on this disk.
 
-    Writes a snapshot at the start of each replayed segment, so that the next rebuild is short.
-    Raises OSError.
+    Ignores and deletes a snapshot of another log or of another offset. Writes one at the start of
+    each replayed segment, so that the next rebuild is short. Raises OSError.
     """
-    state.reload(segments.first.base_offset, log_end_offset, now_ms)
+    first = segments.first.base_offset
+    state.reload(first, log_end_offset, now_ms)
+    while reason := _disagreement(state, segments, now_ms):
+        path = state.snapshot_path(state.snapshot_offset)
+        logger.warning("Ignoring producer snapshot %s: %s", path, reason)
+        state.delete_snapshot(state.snapshot_offset)
+        state.reload(first, log_end_offset, now_ms)
     run_at_once(replay(state, segments, log_start_offset, log_end_offset, takes_snapshots=True))
+
+
+def _disagreement(state: ProducerState, segments: SegmentList, now_ms: int) -> str:
+    """Why a loaded snapshot is not of this log, "" if it may be. Raises OSError.
+
+    A snapshot is valid in itself: that of another partition would reject producers, take their
+    batches for duplicates, or hold the last stable offset for ever. So the newest batch that it
+    has, and that of the oldest open transaction, must be of that producer in the log as well.
+    Batches that are not on this disk, or that compaction has removed, say nothing. And the last
+    batch in front of the snapshot must be in it, or it is an older one under another name.
+    """
+    newest = max(
+        (entry for entry in state.producers.values() if entry.batches),
+        key=lambda entry: entry.batches[-1].last_offset,
+        default=None,
+    )
+    claims = list(state.open_transactions().items())[:1]
+    if newest is not None:
+        claims.append((newest.batches[-1].last_offset, newest.producer_id))
+    for offset, producer_id in claims:
+        header = _header_at(segments, offset)
+        if header is not None and header.producer_id != producer_id:
+            return f"producer {producer_id} has not written the batch with offset {offset}"
+    before = state.end_offset - 1
+    if before < 0 or (newest is not None and newest.batches[-1].last_offset == before):
+        return ""  # as nearly always
+    header = _header_at(segments, before)
+    if header is None or not header.has_producer_id:
+        return ""
+    entry = state.producers.get(header.producer_id)
+    if header.is_control:
+        is_known = entry is None or entry.transaction_first_offset < 0
+    else:
+        is_known = header.max_timestamp < now_ms - state.expiration_ms  # it may have expired
+    return "" if is_known else f"the batch of producer {header.producer_id} before it is not in it"
+
+
+def _header_at(segments: SegmentList, offset: int) -> BatchHeader | None:
+    """The header of the batch of magic 2 that contains `offset`, if it is here and undamaged."""
+    segment = segments.floor(offset)
+    if segment is None:
+        return None
+    try:
+        place = segment.find_batch(offset)
+        if place is None or place.magic < 2 or place.base_offset > offset:
+            return None
+        return read_header(segment.log.read(place.position, BATCH_OVERHEAD))
+    except (CorruptLog, CorruptIndex, RecordsError):
+        return None
 
 
 def replay(

@@ -437,9 +437,7 @@ class Segment:
         if place is not None and place.base_offset <= offset <= place.last_offset:
             if place.max_timestamp == timestamp:
                 return
-            if place.max_timestamp < timestamp and place.magic < 2:
-                return  # several messages may have one entry
-            if place.max_timestamp < timestamp:
+            if place.max_timestamp < timestamp and place.magic == 2:
                 newest = newest_in_records(self.log.read(place.position, place.size))
                 if newest is None or newest == timestamp:
                     return

@@ -48,7 +48,7 @@ from ottla.storage.files.log_directory import NO_SPACE
 from ottla.storage.files.set_aside import Reason, of_files
 from ottla.storage.log.batch_scan import CorruptLog, walk
 from ottla.storage.log.flush import FlushLater
-from ottla.storage.log.leader_epochs import LeaderEpochs
+from ottla.storage.log.leader_epochs import NO_EPOCH, LeaderEpochs
 from ottla.storage.log.local_log import LocalLog, PartitionDirectory, SegmentList
 from ottla.storage.log.log import Log
 from ottla.storage.log.log_offsets import LogOffsets
@@ -147,6 +147,8 @@ class _Loader:
         self._delete_old_snapshots()
         self._repair_overlaps()
         end = self._find_end() if len(self.segments) else start
+        if self.clean and end < (self.opening.recovery_point or 0):
+            self._report_missing_end(end)
         if end < start:
             what = f"Log end offset {end} is below log start offset {start}"
             logger.warning("%s: %s, starting with an empty log", self.name, what)
@@ -164,6 +166,7 @@ class _Loader:
             start = self.opening.log_start_offset  # what is below the first segment is remote
         self.epochs.truncate_from_end(end)
         self.epochs.truncate_from_start(self.opening.log_start_offset)
+        self._check_epochs(end)
         self._complete_epochs(local_start, end)
         self.producers.keep_snapshots_of(self.segments.base_offsets)
         if not self._recovered:
@@ -193,6 +196,18 @@ class _Loader:
         )
         log.flusher.flush_later = self.opening.flush_later
         return log
+
+    def _report_missing_end(self, end: int) -> None:
+        """The log was longer when it was closed. As in Kafka, new records get the offsets of those
+        that are missing; but there it is not said."""
+        logger.error(
+            "%s: The log ends at offset %d, and was closed with the end %d: segments were deleted"
+            " or moved, or recovery-point-offset-checkpoint is of another log. If it was a mistake,"
+            " stop the broker before anything is written, put them back and start it again",
+            self.name,
+            end,
+            self.opening.recovery_point,
+        )
 
     def _topic_id(self) -> bytes | None:
         path = self.directory.metadata_path
@@ -379,6 +394,49 @@ class _Loader:
                         self.epochs.assign(place.leader_epoch, place.base_offset)
             except CorruptLog:
                 return  # recovery truncates the log there
+
+    def _check_epochs(self, end: int) -> None:
+        """Read the epochs of all batches if those of the file are of another log.
+
+        The file is valid in itself then. A leader with wrong epochs tells followers and consumers
+        to truncate to offsets at which nothing diverges.
+        """
+        if self._read_epochs or not self.epochs.entries:
+            return
+        reason = self._wrong_epoch(end)
+        if not reason:
+            return
+        logger.warning("%s: Rebuilding leader epochs from all batches: %s", self.name, reason)
+        self.epochs.clear()
+        self._epochs_from_batches()
+        self.epochs.truncate_from_end(end)
+        self.epochs.truncate_from_start(self.opening.log_start_offset)
+
+    def _wrong_epoch(self, end: int) -> str:
+        """The first epoch that its batch disagrees with; "" if there is none.
+
+        Compares the batches where the latest epoch starts and the last one, as far as they are
+        here: more would open more files of each log.
+        """
+        epochs = self.epochs
+        start = epochs.entries[-1][1]
+        for offset in (start - 1, start, end - 1):
+            segment = self.segments.floor(offset)
+            if segment is None or offset >= end or epochs.epoch_for_offset(offset) == NO_EPOCH:
+                continue
+            try:
+                place = segment.find_batch(offset)
+            except (CorruptLog, CorruptIndex):
+                continue
+            # Compaction may have removed the batch with that offset.
+            if place is not None and place.magic == 2 and place.leader_epoch >= 0:
+                expected = epochs.epoch_for_offset(max(offset, place.base_offset))
+                if place.leader_epoch != expected:
+                    return (
+                        f"offset {max(offset, place.base_offset)} has epoch {place.leader_epoch},"
+                        f" and {expected} in {epochs.path}"
+                    )
+        return ""
 
     def _has_remote_records(self, local_start: int) -> bool:
         """Whether what is below `local_start`, and not deleted, may be in remote storage.

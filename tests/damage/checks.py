@@ -15,7 +15,7 @@ from ottla.storage.index.txn_index import TXN_ENTRY_BYTES
 from ottla.storage.log.batch_scan import CorruptLog, check_checksum, place_at
 from ottla.storage.log.log import Log
 from tests.damage.damages import Damage
-from tests.damage.directories import Partition, compact
+from tests.damage.directories import Partition, compact, last_sequences
 from tests.doubles.storage_logs import NOW_MS, batch_of
 
 T = TypeVar("T")
@@ -216,6 +216,17 @@ def check_lookups(random: Random, log: Log, required: Required) -> None:
             pass
     except CorruptRecordError:
         assert not required.is_whole
+
+
+def check_derived(log: Log, required: Required) -> None:
+    """What producers, readers of committed records and followers are told: it is in the batches."""
+    intact = required.intact
+    if not required.is_whole:
+        return
+    assert log.last_stable_offset == intact.stable, f"{log.name}: last stable offset"
+    assert last_sequences(log) == intact.sequences, f"{log.name}: sequence numbers"
+    epoch = next(reversed(log.leader_epochs.entries), None)
+    assert epoch == intact.epoch, f"{log.name}: latest epoch {epoch}, not {intact.epoch}"
 
 
 def change(random: Random, manager: LogManager, log: Log, required: Required) -> None:

@@ -52,6 +52,11 @@ class Partition(NamedTuple):
     end: int
     #: Base offsets.
     segments: list[int]
+    #: The last sequence number of each producer, without those that wrote none.
+    sequences: dict[int, int]
+    stable: int
+    #: The latest leader epoch and its start offset.
+    epoch: tuple[int, int] | None
 
 
 Written = dict[str, Partition]
@@ -70,9 +75,10 @@ def _compressed(log: Log) -> None:
 
 
 def _epochs(log: Log) -> None:
+    first = max(log.leader_epochs.latest_epoch, 0)
     for number in range(30):
         records = [(NOW_MS + number, b"e", b"v%d" % number, []) for _ in range(2)]
-        log.append(batch_of(records), leader_epoch=number // 9, now_ms=NOW_MS)
+        log.append(batch_of(records), leader_epoch=first + number // 9, now_ms=NOW_MS)
 
 
 def _idempotent(log: Log) -> None:
@@ -212,4 +218,23 @@ def _intact(log: Log) -> Partition:
     end = log.log_end_offset
     aborted = [(t.producer_id, t.first_offset) for t in log.aborted_transactions(0, end)]
     bases = log.segments.base_offsets
-    return Partition(log.config, records, sorted(aborted), log.log_start_offset, end, bases)
+    return Partition(
+        log.config,
+        records,
+        sorted(aborted),
+        log.log_start_offset,
+        end,
+        bases,
+        last_sequences(log),
+        log.last_stable_offset,
+        next(reversed(log.leader_epochs.entries), None),
+    )
+
+
+def last_sequences(log: Log) -> dict[int, int]:
+    """The last sequence number of each producer, without those that wrote none."""
+    return {
+        producer_id: entry.batches[-1].last_sequence
+        for producer_id, entry in log.producer_state.producers.items()
+        if entry.batches
+    }

@@ -16,7 +16,7 @@ from random import Random
 from typing import NamedTuple
 
 from tests.damage import tree_files
-from tests.damage.checks import Required, change, check_lookups, check_served
+from tests.damage.checks import Required, change, check_derived, check_lookups, check_served
 from tests.damage.damages import Damage, damage_partition, damage_root
 from tests.damage.directories import Written, load, write
 from tests.doubles.storage_logs import NOW_MS
@@ -118,6 +118,7 @@ def _play(template: Template, root: Path, random: Random, damages: list[Damage])
             check_served(log, required[topic], random.choice((1, 200, 700)), when)
             check_lookups(random, log, required[topic])
             if number == 0:
+                check_derived(log, required[topic])
                 change(random, manager, log, required[topic])
                 check_served(log, required[topic], 1 << 20, "after changes")
         assert not manager.offline_directories

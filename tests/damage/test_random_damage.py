@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from random import SystemRandom
 
+from tests.damage import tree_files
 from tests.damage.run import run
 
 DAMAGES = 1300
@@ -21,3 +22,10 @@ def test_a_damaged_file_is_not_a_damaged_disk(tmp_path: Path) -> None:
     assert made.total() >= DAMAGES
     for kind in (".log", ".index", ".timeindex", ".txnindex", ".snapshot", "store loaded"):
         assert made[kind] > 0, made
+
+
+def test_a_schema_that_is_not_text(tmp_path: Path) -> None:
+    """SQLite quotes it in its message, which Python cannot decode."""
+    store = tmp_path / "store"
+    tree_files.write(store)
+    assert tree_files.damage_one(store, tmp_path, 41767) == "refused"

@@ -373,6 +373,11 @@ OTHERS = {
     "storage/recovery/recovery.py:_Loader._set_aside": ("fs.remove", PRIMITIVE),
     "storage/recovery/recovery.py:_Loader._load_epochs": ("fs.remove", DERIVED),
     "storage/recovery/recovery.py:_Loader._delete_old_snapshots": ("delete_snapshots", DERIVED),
+    "storage/recovery/recovery.py:_Loader._check_epochs": (
+        "truncate_from_end truncate_from_start",
+        DERIVED,
+    ),
+    "storage/log/producer_replay.py:rebuild_producers": ("delete_snapshot", DERIVED),
     "storage/recovery/directory_repair.py:_set_aside": ("set_file_aside", PRIMITIVE),
     "storage/log/truncation.py:LogTruncator.truncate_fully_and_start_at": ("restart_at", PRIMITIVE),
     "storage/log/truncation.py:LogTruncator._truncate_to": (

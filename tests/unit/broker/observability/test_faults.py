@@ -142,10 +142,13 @@ def test_where_zookeeper_and_the_logs_disagree() -> None:
     assert len(held) == 21
     assert held[0].problem == "log /d/t-0 is kept and not served: it is not ours"
     assert held[-1].problem.startswith("5 more logs")
+    missing = faults.missing_log_faults([f"/d/t-{index}" for index in range(21)])
+    assert missing[0].problem == "log /d/t-0 was missing and began empty"
+    assert missing[-1].problem.startswith("1 more logs")
     (topic,) = faults.topic_znode_faults({"t": ("it cannot be read", "write it again")})
     assert (topic.subject, topic.fix) == ("t", "write it again")
-    assert not any(each.stops for each in (older, behind, *held, topic))
-    assert {each.name for each in (older, behind, *held, topic)} <= set(faults.FAULTS)
+    assert not any(each.stops for each in (older, behind, *held, *missing, topic))
+    assert {each.name for each in (older, behind, *held, *missing, topic)} <= set(faults.FAULTS)
 
 
 def test_znodes_that_protect_and_cannot_be_used() -> None:

@@ -389,3 +389,34 @@ def test_an_error_of_one_partition_leaves_the_others_announced() -> None:
     assert codes(response)[2] == ErrorCode.KAFKA_STORAGE_ERROR
     assert listener.leads == [TopicPartition(TOPIC, 0)]
     assert fetchers.following == {TopicPartition(TOPIC, 1): 2}
+
+
+def test_a_leader_whose_log_is_gone_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    replicas = Replicas()
+    replicas.order(1, epoch=3, replicas=[1], isr=[1], partition_epoch=4)
+    path = replicas.log().local.directory.path
+    assert replicas.manager.began_empty == {KEY: path}
+    (line,) = [each.getMessage() for each in caplog.records]
+    assert line.startswith(f"{TOPIC}-0 leads in leader epoch 3 without a log, and begins empty in")
+    # It goes on as the leader, and says no more.
+    replicas.order(1, epoch=4, replicas=[1], isr=[1], partition_epoch=5)
+    assert len(caplog.records) == 1
+    # Another broker has the records.
+    replicas.order(2, epoch=5, replicas=[1, 2], isr=[2], partition_epoch=6)
+    assert replicas.manager.began_empty == {}
+
+
+def test_a_replica_that_has_nothing_yet_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    replicas = Replicas()
+    replicas.order(2, epoch=7, replicas=[1, 2], partition_epoch=4)  # a reassignment
+    replicas.order(1, epoch=8, replicas=[1, 2], partition_epoch=5)
+    replicas.order(1, index=1, epoch=0, replicas=[1])
+    assert replicas.manager.began_empty == {}
+    assert caplog.text == ""
+
+
+def test_a_deleted_partition_is_not_missing_any_more() -> None:
+    replicas = Replicas()
+    replicas.order(1, epoch=3, replicas=[1], partition_epoch=4)
+    assert stop(replicas, epoch=4) == ErrorCode.NONE
+    assert replicas.manager.began_empty == {}

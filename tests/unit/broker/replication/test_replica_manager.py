@@ -11,6 +11,7 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.fetch import FetchPartition, PartitionData
 from ottla.protocol.topics import TopicPartition
 from tests.doubles.fetched import FetchMessages
+from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.pace import steps_per_turn
 from tests.doubles.replicas import BROKER, TOPIC, Replicas
 from tests.doubles.storage_logs import batch_of
@@ -477,3 +478,20 @@ def test_memory_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
         log.log("t", index, 2, ValueError("corrupt"))
     log.log("t", 0, 2, ValueError("corrupt"))
     assert len(caplog.records) == 1_002
+
+
+def test_a_damaged_batch_is_named_where_a_client_reads_it(caplog: pytest.LogCaptureFixture) -> None:
+    fs = MemoryFileSystem()
+    replicas = Replicas(file_system=fs)
+    replicas.lead()
+    replicas.append(1)
+    segment = replicas.log().segments.active
+    segment.invalidate_cached()  # what was written last is found without its header
+    path = segment.log.path
+    fs.overwrite(path, bytes(len(fs.content(path))))
+    for _ in range(2):
+        fetched = Fetched(replicas, at(0))
+        assert fetched.data().error_code == ErrorCode.CORRUPT_MESSAGE
+    (line,) = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
+    assert line.startswith(f"A file of partition {TOPIC}-0 is damaged, reads of it fail: ")
+    assert path in line

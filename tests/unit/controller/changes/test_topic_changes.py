@@ -284,7 +284,8 @@ async def test_an_operator_decides_where_logs_disagree(cluster: Cluster) -> None
     await controller_changes(cluster, "t", without_id((1, 2, 3)))
     topic_ids = cluster.controller._lifecycle.topic_ids
     assert cluster.topic("t").topic_id is None
-    (text,) = topic_ids.conflicts.values()
+    ((text, fix),) = topic_ids.conflicts.values()
+    assert fix == 'write the one that is right as "topic_id" into /brokers/topics/t'
     assert f"broker 2 {uuid_to_string(mine)}, broker 3 {uuid_to_string(other)}" in text
     assert cluster.leader("t") == 1, "it is in service"
     state = cluster.topic("t")
@@ -306,6 +307,21 @@ async def test_an_id_that_every_broker_refuses_is_replaced_by_that_of_their_logs
     await controller_changes(cluster, "t", znodes.encode_topic(generated))
     assert cluster.topic("t").topic_id == created.topic_id
     assert cluster.brokers[2].hosted[TopicPartition("t", 0)].topic_id == created.topic_id
+
+
+async def test_the_id_of_another_topic_is_not_taken(cluster: Cluster) -> None:
+    """Somebody has copied a `partition.metadata`, or a directory."""
+    other = await cluster.create_topic("other", (1,))
+    await cluster.create_topic("t", (1, 2))
+    generated = cluster.topic("t")._replace(topic_id=random_uuid())
+    for broker in (1, 2):
+        cluster.brokers[broker].log_ids["t"] = other.topic_id
+        cluster.brokers[broker].hosted.clear()
+    await controller_changes(cluster, "t", znodes.encode_topic(generated))
+    assert cluster.topic("t").topic_id == generated.topic_id
+    problem, fix = cluster.controller.topic_problems()["t"]
+    assert problem.startswith("the logs of topic t have the id of topic other, ")
+    assert "partition.metadata, which was copied from other, in the directories of t" in fix
 
 
 async def test_an_id_that_one_broker_accepts_stays(cluster: Cluster) -> None:

@@ -14,6 +14,8 @@ from ottla.storage.files.log_directory import LogDirectory
 from ottla.storage.files.open_files import OpenFiles
 from ottla.storage.log.local_log import PartitionDirectory
 from ottla.storage.log.log import Log
+from ottla.storage.producer.producer_entry import AppendedBatch, ProducerEntry
+from ottla.storage.producer.producer_snapshot import encode_snapshot
 from ottla.storage.recovery.load_progress import DirectoryProgress
 from ottla.storage.recovery.recovery import Opening, open_log
 from tests.doubles.memory_file_system import MemoryFileSystem
@@ -625,8 +627,10 @@ def test_snapshots_of_no_segment_are_deleted_but_for_the_newest(clean: bool) -> 
     log = opened(fs)
     state = log.producer_state
     for offset in (2, 6, 7):
-        content = fs.content(file_of(4, ".snapshot"))
-        write(fs, file_of(offset, ".snapshot"), content)
+        entry = ProducerEntry(7)
+        last = offset - 1
+        entry.remember(0, AppendedBatch(last, last, last, last, NOW_MS))
+        write(fs, file_of(offset, ".snapshot"), encode_snapshot([entry]))
     assert state.snapshots == [4]
     again = opened(fs, clean=clean, recovery_point=8)
     assert again.producer_state.snapshots == [4, 7]
