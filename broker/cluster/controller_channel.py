@@ -230,7 +230,7 @@ async def hand_over(config: BrokerConfig, channel: ControllerChannel) -> bool:
             )
             continue
         if not left:
-            logger.info("Controlled shutdown succeeded: no partition waits for another leader")
+            logger.info("Controlled shutdown succeeded: no partition waits for a leader")
             return True
         logger.warning("Controlled shutdown: %d partitions have no other in-sync replica", left)
     logger.warning(
