@@ -513,8 +513,38 @@ class LogRetention:
         if config.delete and self._local.config is config:
             limit = config.local_limit_ms
             reason = f"{scope}retention time {limit}ms breach"
-            deleted += yield from self._delete(_is_older(limit, now_ms), reason, now_ms)
+            if (yield from self._headers_agree(limit, now_ms)):
+                deleted += yield from self._delete(_is_older(limit, now_ms), reason, now_ms)
         return deleted
+
+    def _headers_agree(self, limit_ms: int, now_ms: int) -> Steps[bool]:
+        """Read the headers of segments that have expired though their files are new.
+
+        Returns False if the log was changed meanwhile: the next run does it again.
+
+        The time index alone does not delete records, since somebody may have cut it short or
+        replaced it. That the file is old agrees with it; otherwise the batches have to. Segments
+        of this process have a newest timestamp that was taken from the batches.
+        """
+        local, truncations = self._local, self._offsets.truncations
+        is_older = _is_older(limit_ms, now_ms)
+        try:
+            for segment in local.segments:
+                if not is_older(segment, None):
+                    break
+                if not segment.newest_is_from_index or now_ms - segment.modified_ms() > limit_ms:
+                    continue
+                for _ in segment.newest_of_headers():
+                    yield
+                    if (
+                        local.closed
+                        or local.segments.floor(segment.base_offset) is not segment
+                        or self._offsets.truncations != truncations
+                    ):
+                        return False
+        except OSError as error:
+            raise local.directory.log_directory.write_failed(error) from error
+        return True
 
     def is_expired(self, now_ms: int) -> bool:
         """Whether retention by time would delete all records here, or there is one by size.

@@ -104,7 +104,8 @@ REMOVALS = (
         "self._delete self._delete self._delete",
         "deletes segments below the log start, and what the settings of the topic do not keep",
         "the log start of memory, or retention.ms and retention.bytes",
-        "the high watermark is above; copied to remote storage, if there is one",
+        "the high watermark is above; copied to remote storage, if there is one; by time: the file"
+        " is as old, or the headers of all batches agree with the time index",
         "the segments stay",
         "tests/unit/storage/log/test_retention.py",
         "a log start of the checkpoint counts like one of DeleteRecords",

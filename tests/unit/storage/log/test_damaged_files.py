@@ -12,12 +12,14 @@ from struct import pack, pack_into
 import pytest
 
 from ottla.protocol.records.errors import CorruptRecordError
+from ottla.protocol.steps import run_at_once
 from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.log.log import Log
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import NOW_MS, append, manager_on, plain, records_in
 
 SETTINGS = {"segment_bytes": 2000, "index_interval_bytes": 100}
+HOUR = 3_600_000
 FIRST = "/disk/t-0/00000000000000000000"
 
 
@@ -125,6 +127,29 @@ def test_a_wrong_timestamp_does_not_expire_a_segment() -> None:
     log.update_config(log.config.replace(retention_ms=10_000))
     assert list(log.retention.delete_old_segments(NOW_MS)) == []
     assert log.log_start_offset == 0
+
+
+@pytest.mark.parametrize("written_ms", [NOW_MS, NOW_MS - HOUR], ids=["new file", "old file"])
+def test_a_time_index_that_was_cut_short_expires_no_new_file(
+    written_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The entries that are left are true, but the newest record is none of theirs."""
+    monkeypatch.setattr("ottla.storage.log.segment._DISTRUSTED_BYTES", 0)
+    fs = MemoryFileSystem()
+    manager = manager_on(fs, ("/disk",), **SETTINGS)
+    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
+    for number in range(36):
+        append(log, plain(2, NOW_MS if number == 8 else NOW_MS - HOUR))
+    manager.shutdown(NOW_MS)
+    content = fs.content(f"{FIRST}.timeindex")
+    assert len(content) == 24
+    fs.overwrite(f"{FIRST}.timeindex", content[:12])
+    for name in fs.list_files("/disk/t-0"):
+        fs._live[f"/disk/t-0/{name}"].modified_ms = written_ms
+    _, log = reopened(fs)
+    log.update_config(log.config.replace(retention_ms=HOUR // 2))
+    deleted = run_at_once(log.retention.delete_old_segments(NOW_MS))
+    assert (deleted, log.log_start_offset) == ((0, 0) if written_ms == NOW_MS else (3, 72))
 
 
 def damaged_batch(fs: MemoryFileSystem, log: Log, offset: int) -> int:
