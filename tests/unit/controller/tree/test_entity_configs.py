@@ -475,11 +475,12 @@ async def test_no_error_quotes_the_credentials_of_a_damaged_znode(
     await store.connect()
     await make_paths(store, [znodes.CONFIG_CHANGES, "/config/users"])
     await store.create("/config/users/u", data)
-    with pytest.raises(UnreadableConfig, match="/config/users/u .*correct the znode") as refused:
+    with pytest.raises(UnreadableConfig, match=r"/config/users/u .*correct the znode") as refused:
         await read_config(store, "users/u")
     assert "SECRET" not in str(refused.value)
     found = (await read_entities(store, ["users/u"]))["users/u"]
-    assert isinstance(found, Unreadable) and "SECRET" not in found.problem
+    assert isinstance(found, Unreadable)
+    assert "SECRET" not in found.problem
     await read_configs(store, ["users/u"])
     assert "SECRET" not in caplog.text
     await store.close()
