@@ -547,12 +547,12 @@ async def test_what_is_under_way_has_its_row_when_a_later_batch_fails(
     await cluster.create_topic("t", *[(1, 2)] * 4)
     alter, calls = cluster.controller._lifecycle.reassignment.alter, 0
 
-    async def fails_at_the_third(targets: Any) -> Any:
+    async def fails_at_the_third(targets: Any, **how: Any) -> Any:
         nonlocal calls
         calls += 1
         if calls == 3:
             raise ConnectionLost("", "lost")
-        return await alter(targets)
+        return await alter(targets, **how)
 
     monkeypatch.setattr(cluster.controller._lifecycle.reassignment, "alter", fails_at_the_third)
     partitions = [TopicPartition("t", index) for index in range(4)]
