@@ -18,10 +18,13 @@ _SHOWN = 20
 # The first inter-broker protocol whose brokers take part in the migration to KRaft.
 _FIRST_TO_MIGRATE = (3, 4)
 
+_TOKEN_KEY = "delegation.token.secret.key"
+_OLD_TOKEN_KEY = "delegation.token.master.key"
+
 # Kafka 4 does not know them; its brokers do not start with some of them.
 _REMOVED = (
     "control.plane.listener.name",
-    "delegation.token.master.key",
+    _OLD_TOKEN_KEY,
     "inter.broker.protocol.version",
     "log.message.format.version",
     "log.message.timestamp.difference.max.ms",
@@ -66,6 +69,13 @@ def check_files(
             text = f"has settings that Kafka ignores with a warning: {listed(ours)}"
             found.append(Finding(NOTE, what, text))
         removed = [name for name in _REMOVED if name in file]
+        if _OLD_TOKEN_KEY in file and _TOKEN_KEY not in file:
+            removed.remove(_OLD_TOKEN_KEY)
+            text = (
+                f"rename {_OLD_TOKEN_KEY} in its file to {_TOKEN_KEY} before Kafka 4, which has no "
+                "delegation tokens otherwise"
+            )
+            found.append(Finding(NOTE, what, text))
         if removed:
             text = f"remove from its file before Kafka 4: {listed(removed)}"
             found.append(Finding(NOTE, what, text))
@@ -157,7 +167,7 @@ def check_reassignments(partitions: Sequence[str]) -> list[Finding]:
         return []
     text = (
         f"{len(partitions)} partition(s) are being reassigned: {listed(partitions)}. Wait; "
-        "`ottla reassign list` shows the bytes that are left"
+        "`ottla partitions reassign list` shows the bytes that are left"
     )
     return [Finding(PROBLEM, "topics", text)]
 

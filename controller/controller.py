@@ -99,7 +99,7 @@ T = TypeVar("T")
 class Controller:
     """See the module. `admit_topic` may reject topics. `on_controller_change` is called with
     the broker id of the active controller, -1 while there is none; `on_kraft` with the problem
-    when a KRaft controller has taken over the cluster."""
+    and the controller epoch when a KRaft controller has taken over the cluster."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class Controller:
         supported_features: Mapping[str, tuple[int, int]] | None = None,
         admit_topic: Admit = admit_every_topic,
         on_controller_change: Callable[[int], None] = lambda _id: None,
-        on_kraft: Callable[[str], None] = lambda _problem: None,
+        on_kraft: Callable[[str, int], None] = lambda _problem, _epoch: None,
         on_event_processed: EventProcessedCallback = ignore_processed_event,
     ) -> None:
         self.broker_id = broker_id

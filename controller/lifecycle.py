@@ -112,7 +112,7 @@ class Lifecycle:
         supported_features: Mapping[str, tuple[int, int]],
         on_topic_deleted: Callable[[str], None],
         on_controller_change: Callable[[int], None],
-        on_kraft: Callable[[str], None],
+        on_kraft: Callable[[str, int], None],
         on_event_processed: EventProcessedCallback,
     ) -> None:
         self.broker_id = broker_id
@@ -608,12 +608,14 @@ class Lifecycle:
     async def _current_controller(self) -> int:
         """The id in `/controller`. A KRaft controller there is reported once."""
         current = await election.current_controller(self.store)
-        before, self.kraft_problem = self.kraft_problem, current.explain_kraft()
-        if self.kraft_problem and not before:
-            logger.error("%s: %s", self.kraft_problem, election.HOW_TO_LEAVE)
-            self._on_kraft(self.kraft_problem)
-        elif before and not self.kraft_problem:
+        problem = current.explain_kraft()
+        if problem and not self.kraft_problem:
+            epoch, _ = await election.read_epoch(self.store)
+            logger.error("%s: %s", problem, election.HOW_TO_LEAVE)
+            self._on_kraft(problem, epoch)
+        elif self.kraft_problem and not problem:
             logger.info("The KRaft controller has gone")
+        self.kraft_problem = problem
         return current.broker_id
 
     async def _maybe_resign(self) -> int:

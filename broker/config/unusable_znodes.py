@@ -38,7 +38,9 @@ class UnusableZnodes:
         # keep an entry for each anyway: what it denies.
         self._readers: dict[str, Callable[[], Awaitable[object]]] = {}
 
-    def __len__(self) -> int:
+    @property
+    def count(self) -> int:
+        """How many cannot be used, also of those that are not in `found`."""
         return len(self._readers)
 
     def report(
@@ -61,7 +63,7 @@ class UnusableZnodes:
             logger.info("%s can be used again", path)
 
     async def look(self) -> None:
-        """Reads znodes again, each after at most `len(self) / READ_AT_ONCE` calls."""
+        """Reads znodes again, each after at most `count / READ_AT_ONCE` calls."""
         for path in list(self._readers)[:READ_AT_ONCE]:
             read_again = self._readers.pop(path, None)
             if read_again is None:  # repaired meanwhile

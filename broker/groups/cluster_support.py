@@ -10,8 +10,7 @@ Kafka 3.9 see a connection only.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -98,14 +97,12 @@ class ClusterSupport:
         A broker that is new here counts as one with all protocols until it has answered: a client
         that connects while a broker restarts must not give up.
         """
-        others, now_s = list(self._others()), self._now_s()
+        others = list(self._others())
         found: dict[int, int | None] = {}
         for protocol, keys in _NOT_OFFERED.items():
             if any(known and protocol not in known.protocols for known in others):
                 found.update(keys)
-        if not self._is_asking and any(not known or known.until_s <= now_s for known in others):
-            self._is_asking = True
-            spawn(self._ask_all(), name="group protocols of other brokers")
+        self._ask_later()
         return found
 
     def metadata_changed(self) -> None:
@@ -120,25 +117,31 @@ class ClusterSupport:
             if broker_id != self._broker_id:
                 yield self._last_known(broker_id, broker)
 
+    def _ask_later(self) -> None:
+        """Ask brokers that are new, or were asked for long ago, while nobody waits for it."""
+        if not self._is_asking and self._due():
+            self._is_asking = True
+            spawn(self._ask_all(), name="group protocols of other brokers")
+
     async def _ask_all(self) -> None:
         try:
+            await self._ask_each(self._due())
             for protocol in _NOT_OFFERED:
-                with suppress(KafkaError):  # requests of the protocol get the error
-                    await self.check(protocol)
+                self._log(protocol, self._lacking(protocol))
         finally:
             self._is_asking = False
 
     async def check(self, protocol: str) -> None:
         """Raise KafkaError: UNSUPPORTED_VERSION if a live broker does not have the protocol,
-        else COORDINATOR_NOT_AVAILABLE if a broker that is new here cannot be reached."""
-        brokers = sorted(self._metadata.snapshot.brokers.items())
-        others = [each for each in brokers if each[0] != self._broker_id]
-        await self._ask_again(others)
-        # What a broker without an answer had the last time counts.
-        known = {broker_id: self._last_known(broker_id, broker) for broker_id, broker in others}
-        lacking = [
-            each for each, found in known.items() if found and protocol not in found.protocols
-        ]
+        else COORDINATOR_NOT_AVAILABLE if a broker that is new here cannot be reached.
+
+        Waits for new brokers, and for those that would refuse the request. That another one had the
+        protocol the last time counts until it has answered again: each request would wait for a
+        broker that cannot be reached otherwise.
+        """
+        await self._ask_each(each for each in self._due() if not self._has(each, protocol))
+        self._ask_later()
+        lacking = self._lacking(protocol)
         self._log(protocol, lacking)
         if lacking:
             raise KafkaError(
@@ -147,12 +150,38 @@ class ClusterSupport:
                 "brokers of Apache Kafka 3.9, and do not exclude the protocol from "
                 "group.coordinator.rebalance.protocols.",
             )
-        unknown = [each for each, found in known.items() if found is None]
+        unknown = [
+            broker_id
+            for broker_id, broker in self._due()
+            if not self._last_known(broker_id, broker)
+        ]
         if unknown:
             raise KafkaError(
                 ErrorCode.COORDINATOR_NOT_AVAILABLE,
                 f"The group protocols of broker {unknown[0]} are not known yet.",
             )
+
+    def _due(self) -> list[tuple[int, BrokerMetadata]]:
+        """The other live brokers that are new here, or were asked for long ago, by id."""
+        now_s = self._now_s()
+        return [
+            (broker_id, broker)
+            for broker_id, broker in sorted(self._metadata.snapshot.brokers.items())
+            if broker_id != self._broker_id
+            and (not (known := self._last_known(broker_id, broker)) or known.until_s <= now_s)
+        ]
+
+    def _has(self, broker: tuple[int, BrokerMetadata], protocol: str) -> bool:
+        known = self._last_known(*broker)
+        return known is not None and protocol in known.protocols
+
+    def _lacking(self, protocol: str) -> list[int]:
+        """The other live brokers that are known to lack a protocol, by id."""
+        return [
+            broker_id
+            for broker_id, broker in sorted(self._metadata.snapshot.brokers.items())
+            if (known := self._last_known(broker_id, broker)) and protocol not in known.protocols
+        ]
 
     def _log(self, protocol: str, lacking: list[int]) -> None:
         if lacking == self._logged.get(protocol, []):
@@ -171,17 +200,8 @@ class ClusterSupport:
         else:
             logger.info("Every broker serves groups of the %s protocol now", protocol)
 
-    async def _ask_again(self, others: list[tuple[int, BrokerMetadata]]) -> None:
-        """Ask the brokers whose protocols are not known, or were asked for long ago."""
-        now_s = self._now_s()
-        await gather_limited(
-            [
-                self._ask(broker_id, broker)
-                for broker_id, broker in others
-                if not (known := self._last_known(broker_id, broker)) or known.until_s <= now_s
-            ],
-            _ASKED_AT_ONCE,
-        )
+    async def _ask_each(self, brokers: Iterable[tuple[int, BrokerMetadata]]) -> None:
+        await gather_limited([self._ask(*each) for each in brokers], _ASKED_AT_ONCE)
 
     def _last_known(self, broker_id: int, broker: BrokerMetadata) -> _Known | None:
         known = self._known.get(broker_id)

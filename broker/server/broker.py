@@ -386,7 +386,7 @@ class Broker:
             self.clock.now_ms,
             inter_broker_protocol_version=config.inter_broker_protocol_version,
             on_registered=self._registered,
-            on_taken=self._leave_service,
+            on_taken=self._id_taken,
             check_replicas=self.strays.run,
         )
         channels = QueuedBrokerChannels(
@@ -406,7 +406,7 @@ class Broker:
             self.runtime,
             supported_features=self.features.supported,
             admit_topic=self._admit_topic,
-            on_kraft=self._leave_service,
+            on_kraft=self._kraft_took_over,
         )
 
     # -- front: authentication, authorization, handlers, listeners -------------------------------
@@ -603,9 +603,19 @@ class Broker:
         self.metadata.forget_deleted()
         self.broker_epoch.registered(broker_epoch)
 
+    def _id_taken(self, problem: str) -> None:
+        """A machine that was paused wakes up, and another one has taken its place."""
+        self.broker_epoch.taken()
+        self._leave_service(problem)
+
+    def _kraft_took_over(self, problem: str, controller_epoch: int) -> None:
+        """Requests of the controllers before, of which one may be applied just now, are stale."""
+        known = self.leader_and_isr.controller_epoch
+        self.leader_and_isr.controller_epoch = max(known, controller_epoch)
+        self._leave_service(problem)
+
     def _leave_service(self, problem: str) -> None:
-        """A machine that was paused wakes up, and another one has taken its place, or a KRaft
-        controller the cluster: what it would acknowledge now would be lost with its logs."""
+        """What this broker would acknowledge now would be lost with its logs."""
         for partition in self.replica_manager.led_partitions():
             self.leader_and_isr.step_down(partition, problem)
             # When the other one is gone, the controller may have elected this broker in the epoch

@@ -100,6 +100,7 @@ class BrokerServer:
         self._state_log: StateLog | None = None
         self._started = False
         self._joined = False  # or is joining the cluster
+        self._was_complete = False  # the start
         self._tree_is_gone = False  # as a step of the stop has seen
         self._start_is_cancelled = False
 
@@ -192,7 +193,7 @@ class BrokerServer:
         await _join_cluster(parts)
         await self._serve_clients(parts)
         serve_parts(self._http, parts, state, events)
-        self._started = True
+        self._started = self._was_complete = True
         state.phase = Phase.RUNNING
 
     async def _serve_clients(self, parts: Broker) -> None:
@@ -345,16 +346,25 @@ class BrokerServer:
             # The registration ends with the session.
             logger.info("Failed to unregister: %s", str(error) or type(error).__name__)
 
+    @property
+    def _is_known(self) -> bool:
+        """Whether a controller has taken up what the registration says of the logs."""
+        return self._was_complete and self.parts.metadata.is_loaded()
+
     async def _close_data(self, crash: bool) -> None:
         logs, self._logs = self._logs, None
         if logs is not None:
-            if self._logs_loaded and crash:
-                logs.abandon()
+            if self._logs_loaded and (crash or (logs.unclean_start and not self._is_known)):
+                logs.abandon()  # the next start says again that records may be missing
             elif self._logs_loaded:
                 parts = self.parts
                 epoch = parts.registration.broker_epoch
                 await asyncio.to_thread(
-                    logs.shutdown, parts.clock.now_ms(), epoch, run_all=run_in_threads
+                    logs.shutdown,
+                    parts.clock.now_ms(),
+                    epoch,
+                    run_all=run_in_threads,
+                    forgets_missing=self._was_complete,
                 )
             else:
                 # Nothing was opened: the data is as clean, or not, as it was.

@@ -63,7 +63,7 @@ def observe(parts: Broker) -> Observed:
 def _settings_faults(parts: Broker) -> list[Fault]:
     unusable = parts.unusable_znodes
     return [
-        *security_znode_faults(unusable.found, len(unusable)),
+        *security_znode_faults(unusable.found, unusable.count),
         *dynamic_setting_faults(parts.config.ignored, parts.broker_id),
     ]
 

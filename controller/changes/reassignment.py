@@ -688,7 +688,7 @@ def _fail(moves: Moves, failures: Failures, reason: str) -> None:
 
 
 def _changed_count(assignment: ReplicaAssignment, replicas: tuple[int, ...]) -> ApiError | None:
-    before = len(assignment.origin_replicas)
+    before = len(assignment.target_replicas)  # of a reassignment in progress: where it is heading
     if len(replicas) == before:
         return None
     text = f"The replication factor is changed from {before} to {len(replicas)}"

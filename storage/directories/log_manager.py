@@ -261,16 +261,23 @@ class LogManager:
             self._retire(log, now_ms, note)
 
     def shutdown(
-        self, now_ms: int, broker_epoch: int = -1, *, run_all: RunAll = _run_in_order
+        self,
+        now_ms: int,
+        broker_epoch: int = -1,
+        *,
+        run_all: RunAll = _run_in_order,
+        forgets_missing: bool = True,
     ) -> None:
         """Close all logs, so that the next start needs no recovery.
 
         Syncing may take long, less with a `run_all` that runs in worker threads. Writes the clean
         shutdown file into the directories that are online and whose logs could all be closed.
+        `forgets_missing`: whether somebody knows by now which directories are missing.
         """
         unclean = close_logs(self._every_log(), run_all)
         self.checkpoint_all()
-        self.known_directories.forget_missing()
+        if forgets_missing:
+            self.known_directories.forget_missing()
         self.directories.mark_clean(broker_epoch, unclean)
         self.directories.unlock()
 

@@ -57,15 +57,15 @@ class Deletions:
         lacking: list[OSError] = []
         with self._lock:
             due = [
-                (parent, name, is_directory)
+                (parent, name, entry)
                 for parent, names in self._due.items()
-                for name, (due_ms, is_directory) in names.items()
-                if due_ms <= now_ms
+                for name, entry in names.items()
+                if entry[0] <= now_ms
             ]
-        for parent, name, is_directory in due:
+        for parent, name, entry in due:
             path = os.path.join(parent, name)
             try:
-                if is_directory:
+                if entry[1]:
                     self._fs.remove_tree(path)
                 else:
                     self._fs.remove(path)
@@ -76,15 +76,17 @@ class Deletions:
                     lacking.append(error)
                     continue
                 logger.warning("Could not delete %s, the next start deletes it: %s", path, error)
-            self._drop(parent, name)
+            self._drop(parent, name, entry)
         if lacking:
             logger.warning("Could not delete %d paths, retrying: %s", len(lacking), lacking[0])
         return len(due) - len(lacking)
 
-    def _drop(self, parent: str, name: str) -> None:
+    def _drop(self, parent: str, name: str, entry: tuple[int, bool]) -> None:
         with self._lock:
             names = self._due.get(parent)
-            if names is not None:
-                names.pop(name, None)
-                if not names:
-                    del self._due[parent]
+            # Another one: `add` was called meanwhile, for a new file of that name.
+            if names is None or names.get(name) is not entry:
+                return
+            del names[name]
+            if not names:
+                del self._due[parent]

@@ -119,6 +119,7 @@ class Cluster:
             self.runtime.now_ms,
         )
         self.elected: list[int] = []
+        self.kraft: list[tuple[str, int]] = []
         self.controller = Controller(
             1,
             self.store,
@@ -129,6 +130,7 @@ class Cluster:
             supported_features=self.features,
             admit_topic=admit_topic,
             on_controller_change=self.elected.append,
+            on_kraft=lambda problem, epoch: self.kraft.append((problem, epoch)),
         )
 
     async def start(self) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,13 @@ from tests.doubles.page_commands import blocks_of, commands_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+# Modules whose texts recommend commands.
+ADVISERS = [
+    each
+    for part in ("broker", "cli", "controller", "storage")
+    for each in sorted((ROOT / part).rglob("*.py"))
+    if "`ottla " in each.read_text(encoding="utf-8")
+]
 # The pages whose marked blocks a module runs; it names the page.
 RUN_BY = {
     "docs/quickstart.md": "tests/quickstarts/run.py",
@@ -115,7 +124,10 @@ def command_named(words: list[str]) -> tuple[Any, list[str]]:
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_commands_and_their_options_exist(page: Path) -> None:
     """Also of those in the text and in tables."""
-    text = re.sub(r"\\\n\s*", "", page.read_text(encoding="utf-8"))
+    check_commands(re.sub(r"\\\n\s*", "", page.read_text(encoding="utf-8")))
+
+
+def check_commands(text: str) -> None:
     for written in OTTLA.findall(text):
         words = written.replace("[", " ").replace("]", " ").split(" #")[0].split()
         if words[0] in TOOLS and "--help" in words:
@@ -130,6 +142,25 @@ def test_commands_and_their_options_exist(page: Path) -> None:
             rest = rest[: next(i for i, word in enumerate(rest) if word.endswith(".py"))]
         options = OPTION.findall(" ".join(rest))
         assert not [option for option in options if option not in known], written
+
+
+def texts_of(module: Path) -> Iterator[str]:
+    """The strings of a module, with `X` for what is formatted into them."""
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(
+                str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values
+            )
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+@pytest.mark.parametrize("module", ADVISERS, ids=name)
+def test_commands_that_are_recommended_exist(module: Path) -> None:
+    """In findings, faults and errors: their readers have no other way."""
+    for text in texts_of(module):
+        for quoted in re.findall(r"`ottla [^`{}]+`", text):
+            check_commands(quoted)
 
 
 def test_words_of_a_command_are_split_as_a_shell_does() -> None:

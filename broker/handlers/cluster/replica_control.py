@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.cluster.broker_epoch import UNKNOWN_BROKER_EPOCH, BrokerEpoch
+from ottla.broker.cluster.broker_epoch import BrokerEpoch
 from ottla.broker.cluster.metadata_cache import LEADER_DURING_DELETE
 from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.error_responses import (
@@ -144,7 +144,7 @@ class ReplicaControl:
     # -- handling -------------------------------------------------------------------------------
 
     def _is_stale(self, epoch: int) -> bool:
-        return epoch != UNKNOWN_BROKER_EPOCH and epoch < self._broker_epoch.value
+        return self._broker_epoch.is_stale(epoch)
 
     async def leader_and_isr(
         self, request: LeaderAndIsrRequest, version: int

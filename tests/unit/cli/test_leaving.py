@@ -56,6 +56,15 @@ def test_settings_that_kafka_does_not_accept() -> None:
     assert "password.encoder.secret" in removed
 
 
+def test_the_key_of_delegation_tokens_keeps_its_value_under_the_new_name() -> None:
+    """Without it no token would be accepted any more."""
+    old, new = "delegation.token.master.key", "delegation.token.secret.key"
+    (renamed,) = check_files({1: ZOOKEEPER}, {1: {old: "x"}})
+    assert renamed.finding.startswith(f"rename {old} in its file to {new}")
+    (removed,) = check_files({1: ZOOKEEPER}, {1: {old: "x", new: "x"}})
+    assert removed.finding == f"remove from its file before Kafka 4: {old}"
+
+
 def test_small_segments_are_named_with_the_command() -> None:
     (found,) = check_segments({"small": 1_000_000, "large": 1_048_576})
     assert (found.result, found.what) == (PROBLEM, "topic small")
@@ -131,7 +140,7 @@ def test_reassignments_have_to_end() -> None:
     names = [f"t-{number}" for number in range(30)]
     text = only(check_reassignments(names), PROBLEM)
     assert text.startswith("30 partition(s) are being reassigned: t-0, ")
-    assert "t-19 and 10 more. Wait; `ottla reassign list`" in text
+    assert "t-19 and 10 more. Wait; `ottla partitions reassign list`" in text
 
 
 def test_what_comes_along_is_a_note() -> None:

@@ -300,3 +300,21 @@ async def test_store_of_an_old_kafka_is_taken_as_it_is() -> None:
     assert cluster.leader("old") == 2
     assert cluster.topic("old").topic_id is not None
     await cluster.stop()
+
+
+async def test_kraft_controller_that_takes_over_is_reported_with_its_controller_epoch(
+    cluster: Cluster,
+) -> None:
+    """Requests of the controllers before are stale by it."""
+    taken = b'{"version":2,"brokerid":3000,"timestamp":"0","kraftControllerEpoch":5}'
+    cluster.set_node(znodes.CONTROLLER_EPOCH, b"7")
+    cluster.delete_node(znodes.CONTROLLER)
+    cluster.create_node(znodes.CONTROLLER, taken)
+    await settle()
+    assert not cluster.controller.is_active
+    ((problem, epoch),) = cluster.kraft
+    assert (problem, epoch) == (cluster.controller.kraft_problem, 7)
+    cluster.delete_node(znodes.CONTROLLER)  # the operator goes back
+    await settle()
+    assert cluster.controller.is_active
+    assert (cluster.controller.kraft_problem, cluster.controller.epoch) == ("", 8)

@@ -49,7 +49,7 @@ async def test_those_beyond_the_limit_are_read_again_as_well(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     tree = Tree(10)
-    assert (len(tree.unusable), list(tree.unusable.found)) == (10, ["/acl/0", "/acl/1", "/acl/2"])
+    assert (tree.unusable.count, list(tree.unusable.found)) == (10, ["/acl/0", "/acl/1", "/acl/2"])
     assert len(caplog.records) == 10
     for _ in range(5):
         await tree.unusable.look()
@@ -58,7 +58,7 @@ async def test_those_beyond_the_limit_are_read_again_as_well(
     tree.repaired = {"/acl/0", "/acl/9"}
     for _ in range(3):
         await tree.unusable.look()
-    assert len(tree.unusable) == 8
+    assert tree.unusable.count == 8
     assert len(tree.unusable.found) == 3  # another one has the place
 
 
@@ -68,4 +68,4 @@ async def test_a_tree_that_is_away_is_asked_once() -> None:
     tree.is_away = True
     await tree.unusable.look()
     assert len(tree.reads) == 1
-    assert len(tree.unusable) == 10
+    assert tree.unusable.count == 10

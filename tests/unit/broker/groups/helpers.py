@@ -26,6 +26,7 @@ from ottla.protocol.messages.sync_group import (
 )
 from ottla.protocol.steps import run_at_once
 from ottla.protocol.topics import TopicPartition
+from ottla.storage.producer.verification import Verification
 from tests.doubles.coordinator_log import MemoryLog
 from tests.doubles.manual_timer import ManualTimer
 
@@ -173,6 +174,7 @@ class Setup:
         expire_timestamp_ms: int = -1,
         producer_id: int | None = None,
         version: int = 8,
+        guard: Verification | None = None,
     ) -> PendingResponse[dict[TopicPartition, int]]:
         response: PendingResponse[dict[TopicPartition, int]] = PendingResponse()
         now_ms = self.timer.clock.now_ms()
@@ -187,7 +189,7 @@ class Setup:
                 self.run_deferred()
         else:
             self.coordinator.commits.commit_transactional(
-                committer, producer_id, 0, values, response
+                committer, producer_id, 0, values, response, guard
             )
         return response
 

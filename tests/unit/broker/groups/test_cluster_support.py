@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -20,6 +21,7 @@ class Cluster:
     def __init__(self, **versions: Mapping[int, tuple[int, int]] | None) -> None:
         self.versions = {int(name[1:]): each for name, each in versions.items()}
         self.asked: list[int] = []
+        self.hold: asyncio.Future[None] | None = None
         self.now_s = 0.0
         self.support = ClusterSupport(1, cast(Any, self), self.versions_of, lambda: self.now_s)
 
@@ -29,6 +31,8 @@ class Cluster:
 
     async def versions_of(self, broker_id: int) -> Mapping[int, tuple[int, int]]:
         self.asked.append(broker_id)
+        if self.hold is not None:
+            await self.hold
         found = self.versions[broker_id]
         if found is None:
             raise ConnectionError("down")
@@ -77,7 +81,24 @@ async def test_a_broker_that_cannot_be_reached() -> None:
     cluster.now_s = 1000.0
     assert await cluster.code() == ErrorCode.NONE  # what is known holds until it is unregistered
     cluster.versions[2] = WITHOUT
+    assert await cluster.code() == ErrorCode.NONE  # nobody waits for the answer
+    await eventually_async(lambda: 76 in cluster.support.not_offered())
     assert await cluster.code() == ErrorCode.UNSUPPORTED_VERSION
+
+
+async def test_a_request_waits_for_no_broker_that_has_answered_before() -> None:
+    """One whose connections get lost would hold each heartbeat for as long as a request may take,
+    until the members of all groups here are expired."""
+    cluster = Cluster(b2=WITH, b3=WITH)
+    assert await cluster.code() == ErrorCode.NONE
+    cluster.now_s = 1000.0
+    answer = cluster.hold = asyncio.get_running_loop().create_future()
+    for _ in range(3):
+        async with asyncio.timeout(1):
+            assert await cluster.code() == ErrorCode.NONE
+    await eventually_async(lambda: cluster.asked == [2, 3, 2, 3])  # once, by nobody that waits
+    answer.set_result(None)
+    await eventually_async(lambda: cluster.support.serves(SHARE))
 
 
 KAFKA_39 = {68: (0, 0), 69: (0, 0)}

@@ -296,8 +296,12 @@ def test_the_partition_is_verified_once_per_transaction() -> None:
     setup = Setup()
     setup.log.verifies = True
     commits = setup.coordinator.commits
-    assert commits.begin_verification(GROUP, 7, 0) is not None
-    setup.commit({T0: 1}, producer_id=7)
+    guard = commits.begin_verification(GROUP, 7, 0)
+    assert guard is not None
+    assert commits.is_valid(GROUP, guard)
+    assert setup.commit({T0: 1}, producer_id=7).value == {T0: ErrorCode.INVALID_TXN_STATE}
+    assert setup.commit({T0: 1}, producer_id=7, guard=guard).value == {T0: ErrorCode.NONE}
+    assert not commits.is_valid(GROUP, guard)
     assert commits.begin_verification(GROUP, 7, 0) is None
     setup.coordinator.on_resigned(0, 1)
     assert commits.begin_verification(GROUP, 8, 0) is None

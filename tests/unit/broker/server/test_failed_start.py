@@ -28,8 +28,9 @@ STEPS = {
 }
 
 
-def server(directory: Path) -> BrokerServer:
-    settings = {"log.dirs": str(directory), "listeners": "PLAINTEXT://127.0.0.1:0"}
+def server(*directories: Path) -> BrokerServer:
+    disks = ",".join(map(str, directories))
+    settings = {"log.dirs": disks, "listeners": "PLAINTEXT://127.0.0.1:0"}
     settings["group.coordinator.rebalance.protocols"] = "classic,consumer,share"
     settings["offsets.topic.num.partitions"] = "1"
     return BrokerServer(BrokerConfig(settings), lambda: None)
@@ -49,6 +50,9 @@ async def test_a_start_that_fails_late_leaves_nothing_that_runs(
     def fail(*_: Any, **__: Any) -> None:
         raise ConnectionLost("", f"lost at {step}")
 
+    first = server(tmp_path)
+    await first.start()
+    await first.stop()
     before = broker_threads()
     with monkeypatch.context() as patch:
         patch.setattr(where, name, fail)
@@ -61,3 +65,37 @@ async def test_a_start_that_fails_late_leaves_nothing_that_runs(
     assert not again.parts.logs.unclean_start
     await again.stop()
     await eventually_async(lambda: not running_tasks(), running_tasks, seconds=2)
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_a_start_that_fails_keeps_what_only_it_has_seen(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After a power failure the controller has to hear that records may be missing, and an operator
+    that a disk is: not of the start that failed."""
+    disks = [tmp_path / "one", tmp_path / "two"]
+    first = server(*disks)
+    await first.start()
+    await first.stop(crash=True)
+    where, name = STEPS[step]
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise ConnectionLost("", f"lost at {step}")
+
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            patch.setattr(where, name, fail)
+            with pytest.raises(ConnectionLost, match=step):
+                await server(disks[0]).start()
+    caplog.clear()
+    again = server(disks[0])
+    await again.start()
+    assert again.parts.registration.unclean_shutdown
+    assert f"Log dir {disks[1]} of the last start is missing" in caplog.text
+    await again.stop()
+    caplog.clear()
+    last = server(disks[0])
+    await last.start()
+    assert not last.parts.registration.unclean_shutdown
+    assert "is missing" not in caplog.text
+    await last.stop()

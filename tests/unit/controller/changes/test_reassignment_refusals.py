@@ -65,3 +65,14 @@ async def test_number_of_replicas_that_may_not_change(cluster: Cluster) -> None:
         rows = await alter({T0: replicas}, may_change_count=False)
         assert rows[T0].code == 0
     assert (await alter({T0: None}, may_change_count=False))[T0].code == 0
+
+
+async def test_number_of_replicas_of_a_reassignment_that_changes_it(cluster: Cluster) -> None:
+    """As in Kafka, it is compared with that of the reassignment in progress."""
+    await cluster.create_topic("t", (1, 2))
+    alter = cluster.controller.alter_partition_reassignments
+    assert (await alter({T0: (3,)}))[T0].code == 0
+    row = (await alter({T0: (1, 3)}, may_change_count=False))[T0]
+    assert row.code == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert row.message == "The replication factor is changed from 1 to 2"
+    assert (await alter({T0: (2,)}, may_change_count=False))[T0].code == 0

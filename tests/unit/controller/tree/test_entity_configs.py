@@ -16,6 +16,7 @@ from ottla.controller.tree.embedded_store import EmbeddedStore
 from ottla.controller.tree.entity_configs import (
     ENTITIES_PER_READ,
     ConfigChangeWatcher,
+    Unreadable,
     UnreadableConfig,
     change_config,
     entities_of,
@@ -455,3 +456,31 @@ async def test_a_user_without_settings_is_never_taken_for_a_damaged_one(how: str
         await inner.close()
         at += 1
     assert at > 4, "it is read and written several times"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"version":1,"config":{"SCRAM-SHA-256":"stored_key=SECRET,server_key=SECRET"',
+        b'{"version":2,"config":{"SCRAM-SHA-256":"stored_key=SECRET,server_key=SECRET"}}',
+        b'["SECRET"]',
+        b'"SECRET"',
+    ],
+)
+async def test_no_error_quotes_the_credentials_of_a_damaged_znode(
+    data: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The health page shows it, and clients get it that may not read credentials."""
+    store = EmbeddedStore()
+    await store.connect()
+    await make_paths(store, [znodes.CONFIG_CHANGES, "/config/users"])
+    await store.create("/config/users/u", data)
+    with pytest.raises(UnreadableConfig, match=r"/config/users/u .*correct the znode") as refused:
+        await read_config(store, "users/u")
+    assert "SECRET" not in str(refused.value)
+    found = (await read_entities(store, ["users/u"]))["users/u"]
+    assert isinstance(found, Unreadable)
+    assert "SECRET" not in found.problem
+    await read_configs(store, ["users/u"])
+    assert "SECRET" not in caplog.text
+    await store.close()

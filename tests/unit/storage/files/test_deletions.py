@@ -72,3 +72,23 @@ def test_what_lacks_descriptors_is_deleted_at_the_next_time(
     assert deletions.purge(0) == 1
     assert fs.paths() == ["/d/b"]
     assert len(deletions) == 0
+
+
+def test_a_new_file_of_the_name_of_one_that_is_being_deleted_is_deleted_as_well(
+    fs: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A segment that is compacted again and again, and has one name for what it replaces."""
+    deletions = Deletions(fs)
+    deletions.add("/d/a", 0)
+    remove = fs.remove
+
+    def remove_and_replace(path: str) -> None:
+        remove(path)
+        fs.replace("/d/b", path)
+        deletions.add(path, 0)
+
+    monkeypatch.setattr(fs, "remove", remove_and_replace)
+    assert deletions.purge(0) == 1
+    monkeypatch.undo()
+    assert deletions.purge(0) == 1
+    assert fs.paths() == ["/d/x/c"]

@@ -443,3 +443,17 @@ async def test_a_newer_registration_or_controller_ends_the_deletion(newer: str) 
     }
     assert (await task).error_code == expected[newer]
     assert len(scene.replicas.manager.partitions) == left > 0
+
+
+async def test_a_broker_whose_id_is_taken_leads_nothing_until_it_registers_again() -> None:
+    """Requests that were on their way, or are applied just then, are of its last registration."""
+    scene = Scene()
+    assert codes(await scene.control.leader_and_isr(scene.request(), 7)) == [0]
+    scene.broker_epoch.taken()
+    response = await scene.control.leader_and_isr(scene.request(), 7)
+    assert response.error_code == ErrorCode.STALE_BROKER_EPOCH
+    scene.broker_epoch.registered(9)
+    request = scene.request()
+    request.broker_epoch = 9
+    response = await scene.control.leader_and_isr(request, 7)
+    assert response.error_code == ErrorCode.NONE
