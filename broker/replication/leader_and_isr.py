@@ -474,7 +474,6 @@ class LeaderAndIsrApplier:
             self.fetchers.remove_fetcher_for_partitions([partition])
             if delete:
                 self._replica_manager.remove_partition(key)
-                self._replica_manager.began_empty.pop(key, None)
                 self.epochs.discard(key)
             partition.is_leader = False
             self.on_stopped(key, delete, delete and leader_epoch == EPOCH_DURING_DELETE)

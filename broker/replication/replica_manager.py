@@ -215,6 +215,7 @@ class ReplicaManager:
     def remove_partition(self, key: TopicPartition) -> Partition | None:
         """The replica is gone from this broker, or was never there. Returns it, if it was."""
         partition = self.partitions.pop(key, None)
+        self.began_empty.pop(key, None)
         if partition is not None:
             left = self._replicas_of_topic.pop(key.topic, 1) - 1
             if left > 0:

@@ -150,8 +150,10 @@ class ShareParts:
         spawn(self._forget_deleted_groups(), name="counts of deleted share groups")
 
     async def _forget_deleted_groups(self) -> None:
-        await self.partitions.forget_deleted_groups()
-        self._timer.schedule(GROUPS_CHECK_MS, self._check_groups)
+        try:
+            await self.partitions.forget_deleted_groups()
+        finally:
+            self._timer.schedule(GROUPS_CHECK_MS, self._check_groups)
 
     def _release(self, key: SessionKey) -> None:
         spawn(end_session(self.sessions, self.partitions, key), name="end share session")

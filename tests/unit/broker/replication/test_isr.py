@@ -326,7 +326,7 @@ def test_one_line_for_all_that_shrink(caplog: pytest.LogCaptureFixture) -> None:
     scene.replicas.append(1)
     scene.replicas.clock.advance(10_001)
     run_at_once(scene.manager.maybe_shrink([scene.partition, *others]))
-    (line,) = [each.getMessage() for each in caplog.records if each.name == "ottla.replication"]
+    (line,) = [each.getMessage() for each in caplog.records if each.levelname == "INFO"]
     assert line.startswith(
         "Shrinking the ISRs of 50 partitions, replicas out of sync for more than 10000 ms: "
         "t-0 from 1,2,3 to 1, t-1 from 1,2 to 1, "
