@@ -21,8 +21,13 @@ DIFFERENT = frozenset(
         "unknown_tagged_fields",
     }
 )
-# Transaction version 2 has the versions that follow.
+# The versions that follow are of Kafka 4.
 NEWEST_OF_KAFKA_3 = {
+    ApiKey.DESCRIBE_GROUPS: 5,
+    ApiKey.DESCRIBE_LOG_DIRS: 4,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: 0,
+    ApiKey.UPDATE_FEATURES: 1,
+    ApiKey.DESCRIBE_CLUSTER: 1,
     ApiKey.PRODUCE: 11,
     ApiKey.END_TXN: 4,
     ApiKey.WRITE_TXN_MARKERS: 1,
