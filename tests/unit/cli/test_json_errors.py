@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from ottla.cli.app import FAMILIES, app
+from ottla.cli.app import app
+from ottla.cli.families import FAMILIES
 from ottla.cli.healthcheck import main as healthcheck
 from tests.doubles.command_line import CommandLine
 
