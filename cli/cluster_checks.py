@@ -48,7 +48,7 @@ if TYPE_CHECKING:
         MetadataResponsePartition,
     )
 
-# A request for the settings of so many topics has a response of some 100 KB.
+# The response with the settings of this number of topics has some 100 KB.
 TOPICS_PER_REQUEST = 500
 
 

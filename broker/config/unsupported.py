@@ -1,7 +1,7 @@
 """Settings that Kafka obeys and this broker cannot.
 
-Where ignoring one would protect the broker or its data less than its file says, the broker does not
-start; a setting that only lacks a comfort is named in one warning.
+If ignoring a setting would protect the broker or its data less than its file says, the broker does
+not start. A setting whose absence is only an inconvenience is named in one warning.
 """
 
 from __future__ import annotations

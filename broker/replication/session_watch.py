@@ -27,7 +27,7 @@ logger = logging.getLogger("ottla.replication")
 # What is not reported reaches a follower after this time, at most.
 MAX_SCAN_INTERVAL_MS = 5_000
 
-# After so many empty responses in a row, the next requests wait two and then four times as long as
+# Empty responses in a row after which the next requests wait two and then four times as long as
 # they ask for. A follower that gets a new partition of this leader begins with it after its wait.
 _SILENT_ROUNDS = 3
 _LONGEST_WAITS = 4

@@ -58,16 +58,16 @@ LARGE_BYTES = 65536
 # a usual consumer or follower fit. It bounds what ten thousand connections can hold to 40 MB.
 SHORT_BYTES = 4096
 
-# So long a client may read nothing of a response while others wait for the memory that it holds.
+# How long a client may read nothing of a response while others wait for the memory that it holds.
 STALL_SECONDS = 5.0
-# So long a client may send nothing of a request that was set aside, while what came of it takes the
-# memory of others. TCP waits twice as long after each retransmission that is lost: this is six.
+# How long a client may send nothing of a request that was set aside, while the bytes received of it
+# take the memory of others. TCP doubles its wait with each lost retransmission: this allows six.
 SILENCE_SECONDS = 10.0
 # A longer time between two looks is a stall of this process: it says nothing about clients.
 LONGEST_LOOK_SECONDS = 2.0
-# A request that will have come within so many looks, at its pace, is not set aside.
+# A request that is complete within this number of looks, at its present rate, is not set aside.
 SOON_LOOKS = 4
-# Less than this is nothing: it is less than a packet.
+# Fewer bytes than this, less than a packet, count as no progress.
 LEAST_PROGRESS_BYTES = 1024
 
 # Responses of these APIs grow with the cluster, not with the request.

@@ -94,7 +94,7 @@ class Pool:
     )
 
     def __init__(self, name: str, share: int = 1) -> None:
-        """`share`: a client may hold one part in so many of what is free."""
+        """`share`: a client may hold at most 1/`share` of the free memory."""
         self.name = name
         self.share = share
         self.limit = UNLIMITED

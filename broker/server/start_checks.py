@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from ottla.storage.directories.log_manager import LogManager
     from ottla.storage.files.log_directory import LogDirectory
 
-# Of the files of a directory so many are checked: the wrong owner is that of all, as a rule.
+# Maximum number of files checked per directory; usually all have the same owner.
 MAX_FILES_CHECKED = 200
-# A message names so many topics.
+# Maximum number of topics that a message names.
 MAX_TOPICS_NAMED = 5
 
 # What a start writes at least: meta.properties, checkpoints, the embedded znode store.

@@ -55,7 +55,7 @@ Result = TypeVar("Result")
 # temporary directory.
 _running: set[Broker] = set()
 
-# A text for people names so many topics.
+# Maximum number of topics that a text for people names.
 _TOPICS_SHOWN = 5
 
 NOT_RUNNING = "the broker is not running: call start(), or use it in a `with` block"
