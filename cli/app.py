@@ -60,8 +60,11 @@ class LazyGroup(TyperGroup):
             note(f"ottla: the same as {shown(todo.lines)}")
         *first, last = todo.lines
         for line in first:
-            if code := self._main(line, *positional, **{**options, "standalone_mode": False}):
-                sys.exit(code)
+            try:
+                self._main(line, *positional, **options)
+            except SystemExit as done:  # the end of each command; without a code it was a success
+                if done.code:
+                    raise
         return self._main(last, *positional, **options)
 
     def _options_of(self, words: Sequence[str]) -> dict[str, bool]:

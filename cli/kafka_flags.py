@@ -91,7 +91,7 @@ kafka-console-producer: produce
   --broker-list V  --bootstrap
   --producer.config V  --command-config
   --compression-codec [V]  * --codec, gzip without a value
-  --request-required-acks V  --acks
+  --request-required-acks V  * --acks; -1: all
   --request-timeout-ms V  * --timeout in seconds
   --property V  * key.separator and parse.key=true: --key-separator; null.marker: --null
   --producer-property V  * acks: --acks; compression.type: --codec; others: --command-config FILE
@@ -117,7 +117,7 @@ kafka-console-consumer: consume
   --group V  --group
   --partition V  --partition
   --offset V  * --offset; earliest: --from-beginning; latest: --from-end
-  --from-beginning  --from-beginning
+  --from-beginning  * --from-beginning, for a group without committed offsets
   --max-messages V  --max
   --timeout-ms V  * ends with the existing records, which is `ottla consume` without --follow
   --isolation-level V  * read_committed: --read-committed
@@ -186,11 +186,11 @@ kafka-acls: acls list, acls add, acls remove
   --list  > acls list
   --add  > acls add
   --remove  > acls remove
-  --allow-principal V  * --allow; of `acls remove`: --principal
-  --deny-principal V  * --deny; of `acls remove`: --principal
+  --allow-principal V  * --allow; of `acls remove`: --principal and --permission allow
+  --deny-principal V  * --deny; of `acls remove`: --principal and --permission deny
   --allow-host V  * --host
   --deny-host V  * --host
-  --principal V  --principal
+  --principal V  * --principal
   --operation V  * --operation
   --topic V  * --topic
   --group V  * --group
