@@ -100,7 +100,7 @@ def _set_values(
     wanted = [DescribeConfigsResource(kind, name, list(keys)) for name in names]
     request = DescribeConfigsRequest(resources=wanted)
     response = session.call(DescribeConfigsResponse, request, route)
-    return values_set(response, "broker" if kind == BROKER_RESOURCE else "topic")
+    return values_set(response)
 
 
 class At(Route):

@@ -157,7 +157,7 @@ def check_reassignments(partitions: Sequence[str]) -> list[Finding]:
         return []
     text = (
         f"{len(partitions)} partition(s) are being reassigned: {listed(partitions)}. Wait; "
-        "`ottla reassign list` shows the bytes that are left"
+        "`ottla partitions reassign list` shows the bytes that are left"
     )
     return [Finding(PROBLEM, "topics", text)]
 
