@@ -131,7 +131,7 @@ def test_reassignments_have_to_end() -> None:
     names = [f"t-{number}" for number in range(30)]
     text = only(check_reassignments(names), PROBLEM)
     assert text.startswith("30 partition(s) are being reassigned: t-0, ")
-    assert "t-19 and 10 more. Wait; `ottla reassign list`" in text
+    assert "t-19 and 10 more. Wait; `ottla partitions reassign list`" in text
 
 
 def test_what_comes_along_is_a_note() -> None:
