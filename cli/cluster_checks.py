@@ -104,7 +104,7 @@ def _set_values(
 
 
 class At(Route):
-    """To the broker at an address, whatever the metadata says of it."""
+    """To the broker at an address, which need not be in the metadata."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -163,7 +163,7 @@ def broker_row(
 def partition_counts(
     topics: int, partitions: Sequence[MetadataResponsePartition]
 ) -> dict[str, Cell]:
-    """How many topics and partitions a cluster has, and in which state."""
+    """The numbers of topics and partitions of a cluster, by state."""
     return {
         "topics": topics,
         "partitions": len(partitions),

@@ -59,7 +59,7 @@ def _names(ctx: Any, incomplete: str, read: Callable[[Session], Iterable[str]]) 
             found = sorted(name for name in read(session) if name.startswith(incomplete))
         finally:
             session.close()
-    except Exception:  # whatever it is: a message would be written into the line that is typed
+    except Exception:  # of any kind: a message would be written into the line that is typed
         return []
     return found[:_MAX_NAMES]
 

@@ -122,7 +122,7 @@ def metrics_in(query: str) -> set[str]:
 
 
 def served() -> list[Served]:
-    """What a broker with metrics serves, in its order."""
+    """The metrics of a broker, in its order."""
     with (
         tempfile.TemporaryDirectory() as store,
         Broker(
@@ -147,7 +147,7 @@ def served() -> list[Served]:
 
 
 def served_by_supervisor() -> list[Served]:
-    """What the supervisor of several workers adds."""
+    """The metrics that the supervisor of several workers adds."""
     text = own_metrics([(0, True, 0)])
     found = []
     for name, meaning in re.findall(r"^# HELP (\S+) (.*)$", text, re.MULTILINE):

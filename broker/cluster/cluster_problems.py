@@ -51,14 +51,14 @@ FIXES = {
 
 
 class Problem(NamedTuple):
-    """What a check has found; `check` is a key of `FIXES`."""
+    """The finding of a check; `check` is a key of `FIXES`."""
 
     check: str
     finding: str
 
     @property
     def fix(self) -> str:
-        """What to do about it."""
+        """The remedy."""
         return FIXES[self.check]
 
 

@@ -91,7 +91,7 @@ def without_effect() -> frozenset[str]:
 
 
 def unused_settings(given: Mapping[str, str]) -> list[str]:
-    """Those of the given settings that have no effect here and are not at their default."""
+    """The given settings that have no effect here and are not at their default."""
     return sorted(name for name, text in given.items() if _is_unused(name, text, given))
 
 

@@ -36,7 +36,7 @@ _VALID_SECONDS = 60.0
 # Brokers that are asked beside each other: one that cannot be reached takes a deadline.
 _ASKED_AT_ONCE = 16
 
-# What ApiVersions lists where a protocol is not offered: the newest version, None for no version.
+# The newest version that ApiVersions lists if a protocol is not offered, None for no version.
 # Kafka 3.9 lists version 0 of ConsumerGroupHeartbeat, and rejects each request.
 _NOT_OFFERED: Mapping[str, Mapping[int, int | None]] = {
     CONSUMER: {ApiKey.CONSUMER_GROUP_HEARTBEAT: 0},
@@ -134,7 +134,7 @@ class ClusterSupport:
         brokers = sorted(self._metadata.snapshot.brokers.items())
         others = [each for each in brokers if each[0] != self._broker_id]
         await self._ask_again(others)
-        # What a broker without an answer had the last time counts.
+        # For a broker that does not respond, its last response counts.
         known = {broker_id: self._last_known(broker_id, broker) for broker_id, broker in others}
         lacking = [
             each for each, found in known.items() if found and protocol not in found.protocols

@@ -416,7 +416,7 @@ class StrayCheck:
 
 
 def _selected(topics: list[Any], select: Callable[[Any, Any], T | None]) -> Steps[list[T]]:
-    """What `select` returns for the (topic state, partition state) of a request, without None."""
+    """The results of `select` for the (topic state, partition state) of a request, without None."""
     found = []
     for topic in topics:
         for state in topic.partition_states:
@@ -538,7 +538,7 @@ def _key(log: Log) -> TopicPartition:
 
 
 class _Evidence(NamedTuple):
-    """What the tree has beside the assignments of topics."""
+    """The facts of the tree beside the assignments of topics."""
 
     #: By topic, the ids of those that a controller has deleted.
     deleted: dict[str, tuple[str, ...]]
@@ -576,7 +576,7 @@ async def _read_evidence(
 
 
 def _suspicion(log: Log, state: TopicState | None, broker_id: int) -> Reason | None:
-    """What the znode of the topic says against the log."""
+    """The reason against the log in the znode of the topic."""
     if state is None:
         # Without an id it may belong to a topic that is going to be created for its sake.
         return None if log.topic_id is None else Reason.TOPIC_GONE

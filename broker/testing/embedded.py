@@ -42,7 +42,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 START_SECONDS = 30.0
 STOP_SECONDS = 30.0
 
-# What differs from a broker that is started as a process. The internal topics have one partition
+# The differences from a broker that is started as a process. Internal topics have one partition
 # each: tests gain nothing from groups spread over 50, and creating 50 logs takes most of the time.
 _DEFAULTS = {
     "offsets.topic.num.partitions": "1",

@@ -68,7 +68,7 @@ class LogDirectory:
         self._refused_write = False  # for lack of space, and no write has succeeded since
         #: As last measured; None before that, and while the directory is offline.
         self.last_free_bytes: int | None = None
-        #: What was set aside on this disk and is still there (`note_set_aside`).
+        #: Records set aside on this disk that still exist (`note_set_aside`).
         self.set_aside: list[SetAside] = []
         # Recovery notes what it sets aside in the worker thread of its directory.
         self._set_aside_lock = Lock()
