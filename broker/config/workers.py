@@ -138,7 +138,7 @@ def _check_directories(config: BrokerConfig, count: int) -> None:
         for other, its in found.items():
             if path.startswith(f"{other}/") and not path.startswith(f"{other}/{WORKERS_DIRECTORY}"):
                 raise ConfigError(
-                    f"ottla.workers.log.dirs: {path} of worker {number} is inside of the log "
+                    f"ottla.workers.log.dirs: {path} of worker {number} is inside the log "
                     f"directory {other} of worker {its}; name directories beside it."
                 )
 

@@ -191,7 +191,7 @@ class ClusterSupport:
         try:
             versions = await self._versions_of(broker_id)
         except Exception as problem:  # of the network, or of another program at its address
-            logger.debug("Broker %d does not tell its API versions: %s", broker_id, problem)
+            logger.debug("Failed to read the API versions of broker %d: %s", broker_id, problem)
             return
         found = protocols_of(versions)
         self._known[broker_id] = _Known(broker, found, self._now_s() + _VALID_SECONDS)
