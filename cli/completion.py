@@ -1,4 +1,4 @@
-"""Names that the shell completes after TAB: topics, groups and broker ids of the cluster.
+"""The names for completion by the shell: topics, groups and broker ids of the cluster.
 
 The cluster is the one of `--bootstrap` on the line, or of the environment. One that does not
 respond within two seconds completes nothing, and no error disturbs the line that is typed.

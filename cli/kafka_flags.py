@@ -1,14 +1,14 @@
-"""The flags of Kafka's command line tools, and what each is in Ottla.
+"""The flags of Kafka's command line tools, and their meaning in Ottla.
 
-One block a tool: its name and the commands that take its place; then a flag a line, with its
-meaning. `V` behind a flag is a value, `[V]` a value that may be left out. A meaning is
+One block a tool: its name and the commands that replace it; then a flag a line, with its meaning.
+`V` after a flag is a value, `[V]` an optional value. A meaning is
 
     > topics list     the command that the flag chooses
     --option          an option of that command, with the value of the flag
     NAME              an argument of that command: the value of the flag
     . reason          accepted, nothing to do
     * words           translated by a function of `kafka_tools.py`
-    ! words           refused, with the way to the same result
+    ! words           refused, with the command for the same result
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Flag(NamedTuple):
 
 
 class Tool(NamedTuple):
-    """A tool of Kafka: the commands that take its place; the first is the one without an action."""
+    """A tool of Kafka and the commands that replace it; the first is the one without an action."""
 
     name: str
     commands: tuple[str, ...]
@@ -273,7 +273,7 @@ kafka-dump-log: log dump
   --verify-index-only  ! use `ottla log index-check DIRECTORY`
 """
 
-# Other scripts of Kafka's bin/, and what takes their place.
+# Other scripts of Kafka's bin/, and their replacements.
 OTHER_SCRIPTS = {
     "kafka-server-start": "use `ottla start server.properties`.",
     "kafka-server-stop": "send SIGTERM to the broker; `kill PID` does.",

@@ -38,7 +38,7 @@ _COMPOSED = "kafka-configs"
 
 
 class Plan(NamedTuple):
-    """The command lines that do what was typed, in order; whether Kafka's tool was named."""
+    """The equivalent command lines in order; whether Kafka's tool was named."""
 
     lines: list[Words]
     is_translated: bool = False
@@ -66,7 +66,7 @@ class Given(NamedTuple):
 def plan(arguments: Sequence[str], own_options: OwnOptions) -> Plan:
     """The command lines for `arguments`: they themselves, if they have no flag of Kafka.
 
-    Raises Failure (wrong usage) for a flag that has no counterpart; the text has the way.
+    Raises Failure (wrong usage) for a flag without an equivalent; the text has the command.
     """
     words = list(arguments)
     name = words[0].removesuffix(".sh") if words else ""
@@ -611,5 +611,5 @@ _TRANSLATORS: dict[str, Callable[[Given, Words], list[Words]]] = {
 
 
 def shown(lines: list[Words]) -> str:
-    """The command lines as one would type them."""
+    """The command lines as text for a shell."""
     return "; ".join(f"ottla {shlex.join(line)}" for line in lines)

@@ -56,7 +56,7 @@ This page is generated from a running broker and from the names of a running Apa
 """
 
 _WORKERS_HEAD = """
-## Of several workers
+## Metrics of several workers
 
 `ottla start --workers N` has one HTTP port for all workers ([workers.md](workers.md)). `/metrics`
 has every metric above with the label `worker`; `/metrics/total` adds the workers up. Both have
