@@ -291,7 +291,7 @@ def main() -> None:
     )
     parser.add_argument("--without-kafka", action="store_true")
     parser.add_argument(
-        "--workers", type=int, default=2, help="a column of so many workers; none for 1"
+        "--workers", type=int, default=2, help="workers of the second column; 1: no second column"
     )
     parser.add_argument(
         "--python",

@@ -49,7 +49,7 @@ class NotUsable(Exception):
 
 
 class Build(NamedTuple):
-    """What `sysconfig` tells of an interpreter. `jit` is None where there is none."""
+    """The facts of an interpreter from `sysconfig`. `jit` is None without a JIT."""
 
     version: str
     arguments: str

@@ -52,6 +52,8 @@ EXAMPLES = """\
 
 app = family("List, add, remove and check access control lists.", EXAMPLES)
 
+_PERMISSIONS = {"": Permission.ANY, "allow": Permission.ALLOW, "deny": Permission.DENY}
+
 PrincipalOption = Annotated[
     str | None, typer.Option("--principal", help="Only of this principal, such as User:alice.")
 ]
@@ -82,10 +84,14 @@ def list_acls(
         bool,
         typer.Option("--matching", help="Also prefixes and '*' that stand for the name."),
     ] = False,
+    prefixed: Annotated[bool, typer.Option("--prefixed", help="Only ACLs of prefixes.")] = False,
 ) -> None:
     """List ACLs; without options all of them."""
+    if matching and prefixed:
+        raise usage("choose one of --matching and --prefixed.")
     resource = resource_of(topic, group, transactional_id, cluster, delegation_token, user)
     pattern = PatternType.MATCH if matching else PatternType.ANY
+    pattern = PatternType.PREFIXED if prefixed else pattern
     who = None if principal is None else principal_of(principal)
     rows = describe_acls(session, resource, pattern, who)
     if session.json:
@@ -171,6 +177,9 @@ def remove(
     user: UserOption = None,
     prefixed: PrefixedOption = False,
     host: HostOption = None,
+    permission: Annotated[
+        str, typer.Option("--permission", help="Only ACLs that allow or that deny: allow, deny.")
+    ] = "",
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Do not prompt for confirmation.")
     ] = False,
@@ -179,11 +188,13 @@ def remove(
     resource = resource_of(topic, group, transactional_id, cluster, delegation_token, user)
     if resource is None and principal is None:
         raise usage("name a resource or --principal: all ACLs are not removed at once.")
+    if permission not in _PERMISSIONS:
+        raise usage(f"--permission {permission} is not allow or deny.")
     who = None if principal is None else principal_of(principal)
     pattern = PatternType.PREFIXED if prefixed else PatternType.LITERAL
     addresses: list[str | None] = [*host] if host else [None]
     filters = [
-        _filter(resource, pattern, who, address, each)
+        _filter(resource, pattern, who, address, each, _PERMISSIONS[permission])
         for each in operations_of(operation or ()) or [Operation.ANY]
         for address in addresses
     ]
@@ -221,6 +232,7 @@ def _filter(
     principal: str | None,
     host: str | None,
     operation: Operation,
+    permission: Permission,
 ) -> DeleteAclsFilter:
     return DeleteAclsFilter(
         ResourceType.ANY if resource is None else resource.kind,
@@ -230,7 +242,7 @@ def _filter(
         principal,
         host,
         operation,
-        Permission.ANY,
+        permission,
     )
 
 

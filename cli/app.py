@@ -16,60 +16,9 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from ottla import __version__
+from ottla.cli.families import DIRECT, FAMILIES
 from ottla.cli.kafka_tools import plan, shown
 from ottla.cli.output import FAILED, Failure, note, print_error
-
-# Name: (module with an `app`, line of `ottla --help`). `main` handles `start` without typer.
-FAMILIES: dict[str, tuple[str, str]] = {
-    "start": ("ottla.cli.start", "Start a broker."),
-    "healthcheck": (
-        "ottla.cli.healthcheck_command",
-        "Check whether a broker serves clients. Fast, for containers.",
-    ),
-    "cluster": (
-        "ottla.cli.cluster",
-        "Show brokers and controller; start a local cluster.",
-    ),
-    "workers": ("ottla.cli.workers", "List the workers of machines, and spread partitions."),
-    "zookeeper": (
-        "ottla.cli.zookeeper_family",
-        "Start a ZooKeeper server without Java, for development.",
-    ),
-    "topics": ("ottla.cli.topics", "List, create, describe, alter and delete topics."),
-    "configs": ("ottla.cli.configs", "Describe and alter settings of topics and brokers."),
-    "produce": ("ottla.cli.produce", "Write lines of standard input or a file to a topic."),
-    "consume": ("ottla.cli.consume", "Read records of a topic."),
-    "groups": ("ottla.cli.groups", "List, describe, reset and delete consumer groups."),
-    "share-groups": (
-        "ottla.cli.share_groups",
-        "List, describe, reset and delete share groups (KIP-932).",
-    ),
-    "records": ("ottla.cli.records", "Delete records up to an offset or a time."),
-    "partitions": (
-        "ottla.cli.partitions",
-        "Elect leaders, reassign replicas, list under-replicated.",
-    ),
-    "transactions": ("ottla.cli.transactions", "List, describe and abort transactions."),
-    "acls": ("ottla.cli.acls", "List, add, remove and check access control lists."),
-    "users": ("ottla.cli.users", "List, add and remove users that log in by SCRAM."),
-    "tokens": ("ottla.cli.tokens", "List, create, renew and expire delegation tokens."),
-    "quotas": ("ottla.cli.quotas", "Describe and alter client quotas."),
-    "features": ("ottla.cli.features", "List API versions and features of the brokers."),
-    "log": ("ottla.cli.log", "Dump, verify and restore log files on disk, without a broker."),
-    "log-dirs": ("ottla.cli.log_dirs", "Describe the log directories of the brokers."),
-    "tiered": ("ottla.cli.tiered", "Show, verify and clean up segments in remote storage."),
-    "doctor": ("ottla.cli.doctor", "Check the state of the brokers, and that clients reach them."),
-    "status": (
-        "ottla.cli.status",
-        "Show brokers, partitions and problems on one screen.",
-    ),
-    "migrate": ("ottla.cli.migrate", "Check whether an Ottla broker can join a Kafka cluster."),
-    "spark": (
-        "ottla.cli.spark",
-        "Land topics as tables, run Spark jobs, write the connector.",
-    ),
-    "bench": ("ottla.cli.bench", "Measure produce and consume with a simple client."),
-}
 
 HELP = """\
 Ottla, a broker that speaks Kafka's protocol, and its tools.
@@ -111,8 +60,11 @@ class LazyGroup(TyperGroup):
             note(f"ottla: the same as {shown(todo.lines)}")
         *first, last = todo.lines
         for line in first:
-            if code := self._main(line, *positional, **{**options, "standalone_mode": False}):
-                sys.exit(code)
+            try:
+                self._main(line, *positional, **options)
+            except SystemExit as done:  # the end of each command; without a code it was a success
+                if done.code:
+                    raise
         return self._main(last, *positional, **options)
 
     def _options_of(self, words: Sequence[str]) -> dict[str, bool]:
@@ -153,7 +105,10 @@ class LazyGroup(TyperGroup):
         entry = FAMILIES.get(cmd_name)
         if entry is None:
             return None
-        command = get_command(import_module(entry[0]).app)
+        module, line = entry
+        command = get_command(
+            _direct(module, line) if cmd_name in DIRECT else import_module(module).app
+        )
         command.name = cmd_name
         _share_examples(command, f"ottla {cmd_name}")
         _use_plain_words(command)
@@ -217,6 +172,21 @@ def family(help_text: str, examples: str = "") -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
+
+
+def _direct(module: str, line: str) -> typer.Typer:
+    """The app of a command of `families.DIRECT`, for the list of commands and for completion."""
+    command = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+    @command.command(
+        help=line,
+        add_help_option=False,  # the command has its own
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    )
+    def run(context: typer.Context) -> None:
+        raise typer.Exit(import_module(module).main(context.args))
+
+    return command
 
 
 app = typer.Typer(

@@ -7,16 +7,17 @@ from ottla.broker.config.properties_file import parse_properties
 from ottla.cli.output import usage
 
 
-def read_client_properties(path: str) -> dict[str, str]:
+def read_client_properties(path: str, option: str = "--command-config") -> dict[str, str]:
     """A file of properties as Java's clients read it: with comments, continued lines and escapes.
 
-    A line that is only a name is wrong usage, where Java takes an empty value.
+    Errors name the file by `option`. A line that is only a name is wrong usage, where Java takes an
+    empty value.
     """
     try:
         with open(path, "rb") as source:
             data = source.read()
     except OSError as error:
-        raise usage(f"--command-config {path}: {error.strerror}.") from None
+        raise usage(f"{option} {path}: {error.strerror}.") from None
     try:
         text = data.decode()
         items = parse_properties(text, path)

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
         MetadataResponsePartition,
     )
 
-# A request for the settings of so many topics has a response of some 100 KB.
+# The response with the settings of this number of topics has some 100 KB.
 TOPICS_PER_REQUEST = 500
 
 
@@ -100,11 +100,11 @@ def _set_values(
     wanted = [DescribeConfigsResource(kind, name, list(keys)) for name in names]
     request = DescribeConfigsRequest(resources=wanted)
     response = session.call(DescribeConfigsResponse, request, route)
-    return values_set(response, "broker" if kind == BROKER_RESOURCE else "topic")
+    return values_set(response)
 
 
 class At(Route):
-    """To the broker at an address, whatever the metadata says of it."""
+    """To the broker at an address, which need not be in the metadata."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -163,7 +163,7 @@ def broker_row(
 def partition_counts(
     topics: int, partitions: Sequence[MetadataResponsePartition]
 ) -> dict[str, Cell]:
-    """How many topics and partitions a cluster has, and in which state."""
+    """The numbers of topics and partitions of a cluster, by state."""
     return {
         "topics": topics,
         "partitions": len(partitions),

@@ -1,4 +1,4 @@
-"""Names that the shell completes after TAB: topics, groups and broker ids of the cluster.
+"""The names for completion by the shell: topics, groups and broker ids of the cluster.
 
 The cluster is the one of `--bootstrap` on the line, or of the environment. One that does not
 respond within two seconds completes nothing, and no error disturbs the line that is typed.
@@ -59,7 +59,7 @@ def _names(ctx: Any, incomplete: str, read: Callable[[Session], Iterable[str]]) 
             found = sorted(name for name in read(session) if name.startswith(incomplete))
         finally:
             session.close()
-    except Exception:  # whatever it is: a message would be written into the line that is typed
+    except Exception:  # of any kind: a message would be written into the line that is typed
         return []
     return found[:_MAX_NAMES]
 

@@ -93,6 +93,7 @@ def delete_groups(
 ) -> None:
     """Deletes each group after a prompt that names what is lost; then raises Failure if one could
     not be deleted, or if `check_group` raised it."""
+    groups = list(dict.fromkeys(groups))
     question = f"Delete {', '.join(groups)} with {contents}?"
     if not is_confirmed and not typer.confirm(question, err=True):
         raise Failure("nothing was deleted.")

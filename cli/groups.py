@@ -46,6 +46,29 @@ GroupArgument = Annotated[
 ]
 
 
+_TYPES = ("classic", "consumer", "share", "streams")
+# Those of Kafka up to 4: `GroupState`.
+_STATES = (
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Stable",
+    "Dead",
+    "Empty",
+    "Assigning",
+    "Reconciling",
+    "NotReady",
+)
+
+
+def _chosen(option: str, names: list[str] | None, known: tuple[str, ...]) -> list[str]:
+    """The names as brokers write them. Raises Failure for an unknown one, which matches nothing."""
+    by_name = {name.lower(): name for name in known}
+    for name in names or ():
+        if name.lower() not in by_name:
+            raise usage(f"{option} {name} is not one of {', '.join(known)}.")
+    return [by_name[name.lower()] for name in names or ()]
+
+
 @app.command("list")
 @connected
 def list_groups(
@@ -59,12 +82,12 @@ def list_groups(
     ] = None,
 ) -> None:
     """List all groups with their states."""
-    wanted = {each.lower() for each in kind or ()}
+    types = _chosen("--type", kind, _TYPES)
+    states = _chosen("--state", state, _STATES)
     rows: list[dict[str, Cell]] = []
     for broker_id in session.broker_ids():
-        response = session.call(
-            ListGroupsResponse, ListGroupsRequest(states_filter=state or []), Node(broker_id)
-        )
+        request = ListGroupsRequest(states_filter=states)
+        response = session.call(ListGroupsResponse, request, Node(broker_id))
         check(response.error_code, f"broker {broker_id}")
         rows.extend(
             {
@@ -75,7 +98,7 @@ def list_groups(
                 "coordinator": broker_id,
             }
             for row in response.groups
-            if not wanted or (row.group_type or "classic").lower() in wanted
+            if not types or (row.group_type or "classic").lower() in types
         )
     rows.sort(key=lambda row: str(row["group"]))
     if session.json:

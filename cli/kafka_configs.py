@@ -43,12 +43,16 @@ def configs_lines(given: Given) -> list[list[str]]:
     """One command, or two where settings are added and removed."""
     if ("--alter" in given.flags) == ("--describe" in given.flags):
         raise usage("kafka-configs needs exactly one of --describe --alter.")
+    for flag in ("--add-config", "--add-config-file", "--delete-config"):
+        if "--describe" in given.flags and flag in given.flags:
+            raise usage(f"{flag} of kafka-configs needs --alter.")
     entities = _entities(given)
     common = _common(given)
-    if all(kind in _QUOTAS for kind, _ in entities):
-        return _quota_lines(given, entities, common)
-    if len(entities) != 1:
+    kinds = [kind for kind, _ in entities]
+    if len(kinds) > 1 and sorted(kinds) != ["client", "user"]:
         raise usage("name one entity; only quotas have two: --user and --client.")
+    if kinds[0] in _QUOTAS:
+        return _quota_lines(given, entities, common)
     kind, name = entities[0]
     target = ["cluster"] if name is None else [kind, name]
     if "--describe" in given.flags:
@@ -77,12 +81,19 @@ def _common(given: Given) -> list[str]:
 def _entities(given: Given) -> list[tuple[str, str | None]]:
     """Kinds with their names; None is the default of a kind."""
     found: list[tuple[str, str | None]] = []
-    names = list(given.flags.get("--entity-name", ()))
+    # Each type has the name or the default that is typed at the same place among them.
+    names = [
+        value if flag == "--entity-name" else None
+        for flag, value in given.typed
+        if flag in ("--entity-name", "--entity-default")
+    ]
     for text in given.flags.get("--entity-type", ()):
         if text not in _KINDS:
             raise usage(f"--entity-type {text} is not one of {', '.join(_KINDS)}.")
         found.append((_KINDS[text], names.pop(0) if names else None))
-    found += [(kind, given.last(flag)) for flag, kind in _NAMED.items() if flag in given.flags]
+    if names:
+        raise usage("each --entity-name and --entity-default needs an --entity-type.")
+    found += [(_NAMED[flag], value) for flag, value in given.typed if flag in _NAMED]
     found += [(kind, None) for flag, kind in _DEFAULTS.items() if flag in given.flags]
     if not found:
         raise usage("name an entity: `ottla configs describe topic NAME`.")
@@ -107,6 +118,8 @@ def _quota_lines(
             words.append(f"--{kind}-default")
     if "--describe" in given.flags:
         return [["quotas", "describe", *words, *given.others, *common]]
+    if not defaults and any(name is None for _, name in entities):
+        raise usage("name each entity with --entity-name, or its default: --entity-default.")
     settings = [*_added(given), *given.each("--delete-config")]
     if any(text.startswith("SCRAM-") for text in settings):
         raise usage(
@@ -125,8 +138,15 @@ def _added(given: Given) -> list[str]:
     found = []
     for text in given.flags.get("--add-config", ()):
         for item in re.split(r",(?![^\[]*\])", text):
-            name, _, value = item.strip().partition("=")
+            name, equals, value = item.strip().partition("=")
+            if not item.strip():
+                continue
+            if not name or not equals:
+                raise usage(f"--add-config {item.strip()} is not NAME=VALUE.")
             found.append(f"{name}={value.removeprefix('[').removesuffix(']')}")
     for path in given.flags.get("--add-config-file", ()):
-        found += [f"{name}={value}" for name, value in read_client_properties(path).items()]
+        found += [
+            f"{name}={value}"
+            for name, value in read_client_properties(path, "--add-config-file").items()
+        ]
     return found

@@ -1,14 +1,14 @@
-"""The flags of Kafka's command line tools, and what each is in Ottla.
+"""The flags of Kafka's command line tools, and their meaning in Ottla.
 
-One block a tool: its name and the commands that take its place; then a flag a line, with its
-meaning. `V` behind a flag is a value, `[V]` a value that may be left out. A meaning is
+One block a tool: its name and the commands that replace it; then a flag a line, with its meaning.
+`V` after a flag is a value, `[V]` an optional value. A meaning is
 
     > topics list     the command that the flag chooses
     --option          an option of that command, with the value of the flag
     NAME              an argument of that command: the value of the flag
     . reason          accepted, nothing to do
     * words           translated by a function of `kafka_tools.py`
-    ! words           refused, with the way to the same result
+    ! words           refused, with the command for the same result
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Flag(NamedTuple):
 
 
 class Tool(NamedTuple):
-    """A tool of Kafka: the commands that take its place; the first is the one without an action."""
+    """A tool of Kafka and the commands that replace it; the first is the one without an action."""
 
     name: str
     commands: tuple[str, ...]
@@ -91,7 +91,7 @@ kafka-console-producer: produce
   --broker-list V  --bootstrap
   --producer.config V  --command-config
   --compression-codec [V]  * --codec, gzip without a value
-  --request-required-acks V  --acks
+  --request-required-acks V  * --acks; -1: all
   --request-timeout-ms V  * --timeout in seconds
   --property V  * key.separator and parse.key=true: --key-separator; null.marker: --null
   --producer-property V  * acks: --acks; compression.type: --codec; others: --command-config FILE
@@ -117,7 +117,7 @@ kafka-console-consumer: consume
   --group V  --group
   --partition V  --partition
   --offset V  * --offset; earliest: --from-beginning; latest: --from-end
-  --from-beginning  --from-beginning
+  --from-beginning  * --from-beginning, for a group without committed offsets
   --max-messages V  --max
   --timeout-ms V  * ends with the existing records, which is `ottla consume` without --follow
   --isolation-level V  * read_committed: --read-committed
@@ -186,11 +186,11 @@ kafka-acls: acls list, acls add, acls remove
   --list  > acls list
   --add  > acls add
   --remove  > acls remove
-  --allow-principal V  * --allow; of `acls remove`: --principal
-  --deny-principal V  * --deny; of `acls remove`: --principal
+  --allow-principal V  * --allow; of `acls remove`: --principal and --permission allow
+  --deny-principal V  * --deny; of `acls remove`: --principal and --permission deny
   --allow-host V  * --host
   --deny-host V  * --host
-  --principal V  --principal
+  --principal V  * --principal
   --operation V  * --operation
   --topic V  * --topic
   --group V  * --group
@@ -273,7 +273,7 @@ kafka-dump-log: log dump
   --verify-index-only  ! use `ottla log index-check DIRECTORY`
 """
 
-# Other scripts of Kafka's bin/, and what takes their place.
+# Other scripts of Kafka's bin/, and their replacements.
 OTHER_SCRIPTS = {
     "kafka-server-start": "use `ottla start server.properties`.",
     "kafka-server-stop": "send SIGTERM to the broker; `kill PID` does.",

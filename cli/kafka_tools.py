@@ -11,11 +11,12 @@ come first: `--timeout` is in seconds. `kafka_flags.py` has the meaning of each 
 from __future__ import annotations
 
 import shlex
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ottla.cli.kafka_flags import OTHER_SCRIPTS, TOOLS, Flag, Tool
-from ottla.cli.output import usage
+from ottla.cli.output import USAGE, usage
 
 Words = list[str]
 #: The options of a command by their names: whether each has a value.
@@ -37,7 +38,7 @@ _COMPOSED = "kafka-configs"
 
 
 class Plan(NamedTuple):
-    """The command lines that do what was typed, in order; whether Kafka's tool was named."""
+    """The equivalent command lines in order; whether Kafka's tool was named."""
 
     lines: list[Words]
     is_translated: bool = False
@@ -50,6 +51,7 @@ class Given(NamedTuple):
     flags: dict[str, list[str]]
     others: Words
     is_kafka_style: bool
+    typed: list[tuple[str, str]]  # the flags with their values, in order
 
     def last(self, flag: str) -> str | None:
         """The last value of a flag, "" for one without a value; None if it is not there."""
@@ -64,7 +66,7 @@ class Given(NamedTuple):
 def plan(arguments: Sequence[str], own_options: OwnOptions) -> Plan:
     """The command lines for `arguments`: they themselves, if they have no flag of Kafka.
 
-    Raises Failure (wrong usage) for a flag that has no counterpart; the text has the way.
+    Raises Failure (wrong usage) for a flag without an equivalent; the text has the command.
     """
     words = list(arguments)
     name = words[0].removesuffix(".sh") if words else ""
@@ -86,7 +88,7 @@ def plan(arguments: Sequence[str], own_options: OwnOptions) -> Plan:
 
 
 def help_text(tool: Tool) -> str:
-    """What `ottla kafka-topics --help` prints: each flag with its meaning, in 80 columns."""
+    """Return the text of `ottla kafka-topics --help`: each flag and its meaning, in 80 columns."""
     import textwrap
 
     title = f"Kafka's {tool.name} in Ottla: {', '.join(f'ottla {each}' for each in tool.commands)}."
@@ -114,7 +116,7 @@ def _flag(tool: Tool, word: str) -> Flag | None:
 def _of_tool(tool: Tool, words: Words) -> Plan:
     if not words or "--help" in words:
         print(help_text(tool))
-        raise SystemExit(0)
+        raise SystemExit(0 if words else USAGE)
     if "--version" in words:
         return Plan([["--version"]])
     given = _read(tool, words, {}, is_kafka_style=True)
@@ -135,39 +137,37 @@ def _of_command(tool: Tool, command: tuple[str, ...], words: Words, own: dict[st
 
 
 def _read(tool: Tool, words: Words, own: dict[str, bool], *, is_kafka_style: bool) -> Given:
-    """Raises Failure for a flag without its value."""
-    given = Given(tool, {}, [], is_kafka_style)
-    rest = iter(words)
-    for word in rest:
+    """Raises Failure for a flag without its value, or with one that it does not have."""
+    given = Given(tool, {}, [], is_kafka_style, [])
+    rest = deque(words)
+    while rest:
+        word = rest.popleft()
         name, has_value, value = word.partition("=")
         flag = tool.flags.get(name)
+        following = value or (rest[0] if rest else "")
         if word == "--":
             given.others.extend((word, *rest))
-        elif name in own and not (name == "--offset" and (_peek(words, word) in _OFFSETS)):
+            break
+        if name in own and not (name == "--offset" and following in _OFFSETS):
             given.others.append(word)
-            if own[name] and not has_value:
-                given.others.extend(item for item in (next(rest, None),) if item is not None)
-        elif flag is None or name in ("--help", "--version"):
+            if own[name] and not has_value and rest:
+                given.others.append(rest.popleft())
+            continue
+        is_name = not is_kafka_style and not name.startswith("-")  # a topic named list
+        if flag is None or is_name or name in ("--help", "--version"):
             given.others.append(word)
-        else:
-            if not has_value and flag.value == "V":
-                found = next(rest, None)
-                if found is None:
-                    raise usage(f"{name} of {tool.name} needs a value.")
-                value = found
-            elif not has_value and flag.value == "[V]":
-                following = words[words.index(word) + 1 :]
-                if following and not following[0].startswith("-"):
-                    value = next(rest)
-            given.flags.setdefault(name, []).append(value)
+            continue
+        if has_value and not flag.value:
+            raise usage(f"{name} of {tool.name} has no value.")
+        if not has_value and flag.value == "V":
+            if not rest:
+                raise usage(f"{name} of {tool.name} needs a value.")
+            value = rest.popleft()
+        elif not has_value and flag.value == "[V]" and not following.startswith("-"):
+            value = rest.popleft() if rest else ""
+        given.flags.setdefault(name, []).append(value)
+        given.typed.append((name, value))
     return given
-
-
-def _peek(words: Words, word: str) -> str:
-    """The word after `word`, or its value behind an equals sign."""
-    value = word.partition("=")[2]
-    following = words[words.index(word) + 1 :]
-    return value or (following[0] if following else "")
 
 
 def _lines(given: Given, command: Words | None) -> list[Words]:
@@ -185,8 +185,37 @@ def _lines(given: Given, command: Words | None) -> list[Words]:
             names = " ".join(f for f, each in given.tool.flags.items() if each.kind == ">")
             raise usage(f"{given.tool.name} needs exactly one of {names}.")
         command = given.tool.flags[actions[0]].tokens if actions else given.tool.commands[0].split()
+    elif actions:
+        raise usage(f"{actions[0]}: use `ottla {given.tool.flags[actions[0]].text}`.")
+    _check_action(given, command)
     translate = _TRANSLATORS.get(given.tool.name, _simple)
     return translate(given, command)
+
+
+# Flags that Kafka accepts with these actions only; with others they would be dropped or, as the
+# topic of `groups delete`, be read as something else.
+_ACTIONS: dict[str, dict[str, tuple[str, ...]]] = {
+    "kafka-topics": {"--exclude-internal": ("list", "describe")},
+    "kafka-consumer-groups": {
+        "--group": ("describe", "delete", "delete-offsets", "reset-offsets"),
+        "--topic": ("delete-offsets", "reset-offsets"),
+        "--members": ("describe",),
+        "--offsets": ("describe",),
+        "--verbose": ("describe",),
+        "--state": ("list", "describe"),
+        "--type": ("list",),
+        "--dry-run": ("reset-offsets",),
+    },
+}
+
+
+def _check_action(given: Given, command: Words) -> None:
+    """Raises Failure for a flag that does not belong to the action."""
+    for name, actions in _ACTIONS.get(given.tool.name, {}).items():
+        if name in given.flags and command[1] not in actions:
+            family = command[0]
+            allowed = " and ".join(f"`ottla {family} {action}`" for action in actions)
+            raise usage(f"{name} of {given.tool.name} does not fit {command[1]}; see {allowed}.")
 
 
 def _simple(given: Given, command: Words, special: Words | None = None) -> list[Words]:
@@ -216,10 +245,14 @@ def _seconds(given: Given) -> Words:
     for name, flag in given.tool.flags.items():
         value = given.last(name)
         if flag.kind == "*" and flag.text == "--timeout in seconds" and value is not None:
-            if not value.isdecimal():
-                raise usage(f"{name} {value} is not a number of milliseconds.")
-            return ["--timeout", f"{int(value) / 1000:g}"]
+            return ["--timeout", f"{_milliseconds(name, value) / 1000:g}"]
     return []
+
+
+def _milliseconds(name: str, value: str) -> int:
+    if not value.isdecimal() or int(value) > _MAX_INT:
+        raise usage(f"{name} {value} is not a number of milliseconds up to {_MAX_INT}.")
+    return int(value)
 
 
 def _topics(given: Given, command: Words) -> list[Words]:
@@ -238,6 +271,8 @@ def _topics(given: Given, command: Words) -> list[Words]:
 def _offsets(given: Given, command: Words) -> list[Words]:
     names = list(given.flags.get("--topic", ()))
     numbers = given.last("--partitions")
+    if numbers is not None and not names and not given.others:
+        raise usage("--partitions: name the topic, `ottla topics offsets NAME:0,1`.")
     if numbers is not None:
         names = [f"{name}:{numbers}" for name in names]
     for item in given.each("--topic-partitions"):
@@ -263,6 +298,7 @@ def _is_true(text: str | None) -> bool:
     return (text or "").strip().lower() == "true"
 
 
+_MAX_INT = 0x7FFFFFFF  # Kafka's timeouts are int32
 _CLIENT_FILE = "write it into a file for --command-config"
 
 
@@ -273,7 +309,9 @@ def _produce(given: Given, command: Words) -> list[Words]:
     if codec is not None or "compression.type" in settings:
         special += ["--codec", settings.pop("compression.type", "") or codec or "gzip"]
     if "acks" in settings:
-        special += ["--acks", settings.pop("acks")]
+        special += ["--acks", _acks(settings.pop("acks"))]
+    elif (acks := given.last("--request-required-acks")) is not None:
+        special += ["--acks", _acks(acks)]
     for name in settings:
         if name not in ("linger.ms", "batch.size", "retries", "enable.idempotence"):
             raise usage(f"--producer-property {name}: {_CLIENT_FILE}.")
@@ -289,6 +327,10 @@ def _produce(given: Given, command: Words) -> list[Words]:
         if name not in ("ignore.error", "parse.headers") and not name.startswith("headers."):
             raise usage(f"--property {name}={value}: see `ottla produce --help` for lines.")
     return _simple(given, command, special)
+
+
+def _acks(text: str) -> str:
+    return "all" if text == "-1" else text
 
 
 _OFFSETS = ("earliest", "latest")
@@ -317,6 +359,18 @@ def _consume(given: Given, command: Words) -> list[Words]:
         raise usage(f"--consumer-property {name}: {_CLIENT_FILE}.")
     offset = given.last("--offset") or start
     begins = "--from-beginning" in given.flags
+    if begins and "--offset" in given.flags:
+        raise usage("choose one of --from-beginning and --offset.")
+    until_end = given.last("--timeout-ms")
+    if until_end is not None:
+        _milliseconds("--timeout-ms", until_end)
+        if {"--follow", "-f"} & set(given.others):
+            raise usage("--timeout-ms ends with the existing records; leave out --follow.")
+    # With --follow a member begins at its committed offsets, and only without any at the beginning.
+    # Without --follow, this is the default with --group.
+    in_group = "--group" in given.flags or "--group" in special
+    if begins and not (given.is_kafka_style and in_group and until_end is not None):
+        special.append("--from-beginning")
     if offset and not begins:
         ends = {"earliest": ["--from-beginning"], "latest": ["--from-end"]}
         special += ends.get(offset, ["--offset", offset])
@@ -331,10 +385,9 @@ def _consume(given: Given, command: Words) -> list[Words]:
             "--formatter: Java classes cannot be loaded; use `ottla consume --format json`."
         )
     if given.is_kafka_style:
-        waits = "--timeout-ms" not in given.flags
-        if waits:
+        if until_end is None:
             special.append("--follow")
-        elif not begins and not offset and "--group" not in given.flags:
+        elif not begins and not offset and not in_group:
             special.append("--from-end")
     return _simple(given, command, special)
 
@@ -359,6 +412,8 @@ def _groups(given: Given, command: Words) -> list[Words]:
     action = command[1]
     if given.is_kafka_style and action == "delete":
         special.append("--yes")
+    if "--dry-run" in given.flags and {"--execute"} & {*given.flags, *given.others}:
+        raise usage("choose one of --dry-run and --execute.")
     if "--all-groups" in given.flags:
         if action != "describe":
             raise usage(f"--all-groups: name the groups, `ottla groups {action} GROUP`.")
@@ -389,63 +444,116 @@ _ROLES = {
 
 
 def _acls(given: Given, command: Words) -> list[Words]:
-    """One command for each resource, and for what --producer and --consumer allow."""
+    """One command for each resource and each of `_subjects`."""
     action = command[1]
-    common = _principals(given, action)
+    _check_roles(given)
+    common = _pattern(given, action)
     if "--force" in given.flags and action == "remove":
         common.append("--yes")
-    pattern = (given.last("--resource-pattern-type") or "literal").lower()
-    if pattern == "prefixed":
-        common += ["--prefixed"] if action != "list" else []
-    elif pattern == "match" and action == "list":
-        common.append("--matching")
-    elif pattern not in ("literal", "any") or (pattern == "any" and action != "list"):
+    resources = [
+        [option, name, *_acl_operations(given, flag, action)]
+        for flag, option in _ACL_RESOURCES.items()
+        for name in given.flags.get(flag, ())
+    ]
+    if "--idempotent" in given.flags and action != "list":
+        resources.append(["--cluster", "-o", "idempotent-write"])
+    elif "--cluster" in given.flags:
+        resources.append(["--cluster", *_acl_operations(given, "--cluster", action)])
+    if not resources and given.is_kafka_style and action != "list":
+        raise usage(f"kafka-acls --{action} needs a resource, such as --topic or --cluster.")
+    return [
+        line
+        for resource in resources or [[]]
+        for subject in _subjects(given, action)
+        for line in _simple(given, command, [*resource, *subject, *common])
+    ]
+
+
+def _check_roles(given: Given) -> None:
+    """Raises Failure where Kafka's tool refuses flags beside --producer and --consumer."""
+    roles = [role for role in _ROLES if role in given.flags]
+    if "--idempotent" in given.flags and "--producer" not in roles:
+        raise usage("--idempotent of kafka-acls needs --producer.")
+    if not roles:
+        return
+    allowed = {flag for role in roles for flag in _ROLES[role]}
+    for role in roles:
+        needed = ["--topic", "--group"] if role == "--consumer" else ["--topic"]
+        if missing := [flag for flag in needed if flag not in given.flags]:
+            raise usage(f"{role} of kafka-acls needs {' and '.join(missing)}.")
+    for flag in ("--operation", "--deny-principal", "--deny-host", "--cluster", *_ACL_RESOURCES):
+        if flag in given.flags and flag not in allowed:
+            raise usage(f"{flag} of kafka-acls does not go with {' and '.join(roles)}.")
+
+
+def _pattern(given: Given, action: str) -> Words:
+    pattern = (given.last("--resource-pattern-type") or "").lower()
+    options = {"prefixed": ["--prefixed"], "": [], "literal": []}
+    if action == "list":
+        options |= {"match": ["--matching"], "any": []}
+    if pattern not in options:
         raise usage(
             f"--resource-pattern-type {pattern}: `ottla acls list --matching` lists them; add and "
             "remove literal and prefixed ones."
         )
-    lines: list[Words] = []
-    for flag, option in _ACL_RESOURCES.items():
-        for name in given.flags.get(flag, ()):
-            operations = _acl_operations(given, flag) if action != "list" else []
-            if operations is not None:
-                lines += _simple(given, command, [option, name, *operations, *common])
-    if "--cluster" in given.flags or "--idempotent" in given.flags:
-        own = [word for name in given.flags.get("--operation", ()) for word in ("-o", name)]
-        wanted = (
-            ["-o", "idempotent-write"] if "--idempotent" in given.flags else own or ["-o", "all"]
-        )
-        lines += _simple(
-            given, command, ["--cluster", *(wanted if action != "list" else ()), *common]
-        )
-    return lines or _simple(given, command, common)
+    return [*options[pattern]]
 
 
-def _principals(given: Given, action: str) -> Words:
-    words: Words = []
+def _subjects(given: Given, action: str) -> list[Words]:
+    """The options of whom the ACLs are about, for one command each.
+
+    Hosts belong to their permission. Like Kafka's tool, a removal with a principal is that of ACLs
+    of this permission and host; the host is `*` by default.
+    """
+    subjects: list[Words] = [["--principal", each] for each in given.flags.get("--principal", ())]
+    if action == "list":
+        return subjects or [[]]
+    if subjects and given.is_kafka_style:
+        raise usage("--principal of kafka-acls needs --list; see `ottla acls remove`.")
     for verb in ("allow", "deny"):
-        for principal in given.flags.get(f"--{verb}-principal", ()):
-            words += ["--principal" if action == "remove" else f"--{verb}", principal]
-        for host in given.flags.get(f"--{verb}-host", ()):
-            words += ["--host", host]
-    return words
+        principals = given.flags.get(f"--{verb}-principal", [])
+        hosts = given.flags.get(f"--{verb}-host", [])
+        if hosts and not principals:
+            raise usage(f"--{verb}-host of kafka-acls needs --{verb}-principal.")
+        if action == "remove":
+            of_hosts = [word for host in hosts or ["*"] for word in ("--host", host)]
+            subjects += [
+                ["--principal", each, "--permission", verb, *of_hosts] for each in principals
+            ]
+        elif principals:
+            words = [word for each in principals for word in (f"--{verb}", each)]
+            subjects.append([*words, *(word for host in hosts for word in ("--host", host))])
+    return subjects or [[]]
 
 
-def _acl_operations(given: Given, flag: str) -> Words | None:
-    """The operations on a resource of this kind; None if the roles give none."""
-    played = [role for role in _ROLES if role in given.flags]
-    if played:
-        names = [each for role in played for each in _ROLES[role].get(flag, ())]
-        if not names:
-            return None
-    else:
-        names = given.flags.get("--operation", ["all"])
+def _acl_operations(given: Given, flag: str, action: str) -> Words:
+    """The operations on a resource of this kind. Without any, Kafka adds and removes `all`; a
+    removal without a principal is that of each ACL of the resource."""
+    if action == "list":
+        return []
+    names = [each for role in _ROLES if role in given.flags for each in _ROLES[role].get(flag, ())]
+    names = names or given.flags.get("--operation", [])
+    has_principal = bool({"--allow-principal", "--deny-principal"} & given.flags.keys())
+    if not names and (action == "add" or has_principal):
+        names = ["all"]
     return [word for name in dict.fromkeys(names) for word in ("-o", name)]
 
 
 def _elections(given: Given, command: Words) -> list[Words]:
     special: Words = []
     topic, partition = given.last("--topic"), given.last("--partition")
+    if partition is not None and topic is None:
+        raise usage("--partition: name the topic, `ottla partitions elect-leaders NAME:0`.")
+    ways = [
+        name
+        for name in ("--topic", "--path-to-json-file", "--all-topic-partitions")
+        if name in given.flags
+    ]
+    if given.is_kafka_style and len(ways) != 1:
+        raise usage(
+            "kafka-leader-election needs exactly one of --topic --path-to-json-file "
+            "--all-topic-partitions."
+        )
     if topic is not None:
         special.append(topic if partition is None else f"{topic}:{partition}")
     kind = (given.last("--election-type") or "preferred").lower()
@@ -503,5 +611,5 @@ _TRANSLATORS: dict[str, Callable[[Given, Words], list[Words]]] = {
 
 
 def shown(lines: list[Words]) -> str:
-    """The command lines as one would type them."""
+    """The command lines as text for a shell."""
     return "; ".join(f"ottla {shlex.join(line)}" for line in lines)

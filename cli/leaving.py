@@ -1,8 +1,8 @@
-"""`ottla migrate --to kafka-4`: what stands in the way from this cluster to Kafka 4.
+"""`ottla migrate --to kafka-4`: the obstacles to the migration of this cluster to Kafka 4.
 
-The road leads over Apache Kafka 3.9 on the same directories and znodes, and its migration to KRaft
-(docs/leaving.md). A problem stops a broker or clients on it, a note is worth knowing; each names
-the command or setting that mends it. The checks send requests and change nothing.
+The migration runs Apache Kafka 3.9 on the same directories and znodes first, then migrates that to
+KRaft (docs/leaving.md). A problem stops a broker or clients during it, a note is for information;
+each names the command or setting that fixes it. The checks send requests and change nothing.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _check_moves(session: Session) -> list[Finding]:
     )
     if response.error_code:
         why = explain(response.error_code, response.error_message)
-        text = f"it is not known whether a reassignment is going on: {why}"
+        text = f"cannot list the reassignments in progress: {why}"
         return [Finding(NOTE, "topics", text)]
     moving = [
         f"{topic.name}-{row.partition_index}"
@@ -121,7 +121,7 @@ def _check_moves(session: Session) -> list[Finding]:
 
 
 def _own_settings(session: Session, topics: list[str]) -> dict[str, dict[str, str]]:
-    """Return the settings of topics that stand in the way, of the topics that set them."""
+    """Return the settings that can be obstacles, of the topics that set them."""
     found: dict[str, dict[str, str]] = {}
     for start in range(0, len(topics), _TOPICS_AT_ONCE):
         rows = [
@@ -147,7 +147,7 @@ def _described(
 
 
 def _state(session: Session, broker_id: int) -> dict[str, Any] | None:
-    """Return what a broker reports of itself; None from one that is not Ottla's."""
+    """Return the state that a broker reports; None if it is not an Ottla broker."""
     resource = DescribeConfigsResource(_BROKER, str(broker_id), [BROKER_STATE])
     for result in _described(session, [resource], Node(broker_id)):
         for row in result.configs:

@@ -1,4 +1,4 @@
-"""The findings of `ottla migrate --to kafka-4`, from what brokers and topics have."""
+"""The findings of `ottla migrate --to kafka-4`, from settings and states of the cluster."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ def check_features(finalized: Mapping[str, int]) -> list[Finding]:
 def check_quotas(count: int) -> list[Finding]:
     if not count:
         return []
-    text = f"{count} entities have quotas, which come along; `ottla quotas describe` lists them"
+    text = f"the migration keeps the quotas of {count} entities; `ottla quotas describe` lists them"
     return [Finding(NOTE, "quotas", text)]
 
 
@@ -268,15 +268,15 @@ def check_tokens(count: int) -> list[Finding]:
     if not count:
         return []
     text = (
-        f"{count} delegation token(s) come along: keep delegation.token.secret.key in the files of "
-        "controllers and brokers; `ottla tokens list` lists them"
+        f"the migration keeps {count} delegation token(s): leave delegation.token.secret.key in "
+        "the files of controllers and brokers; `ottla tokens list` lists them"
     )
     return [Finding(NOTE, "delegation tokens", text)]
 
 
 def check_states(states: Mapping[int, Mapping[str, Any] | None]) -> list[Finding]:
-    """Check what brokers report of themselves, such as records that are set aside; None if one
-    reports nothing."""
+    """Check the states that brokers report, such as records that are set aside; None for a broker
+    that reports none."""
     from ottla.broker.observability.faults import STAND_IN_THE_WAY  # not for --help
 
     found = []
@@ -296,7 +296,7 @@ def check_states(states: Mapping[int, Mapping[str, Any] | None]) -> list[Finding
         if compactions:
             text = (
                 f"compacts {compactions} log(s): stop it with SIGTERM, which ends compactions "
-                "without a trace. Kafka begins them again"
+                "without leaving files behind. Kafka begins them again"
             )
             found.append(Finding(NOTE, what, text))
     return found

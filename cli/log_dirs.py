@@ -125,7 +125,7 @@ def log_dirs(
 
 
 def _states(session: Session, http: Sequence[str]) -> dict[tuple[Cell, Cell], str]:
-    """What brokers report of their directories, by broker and path."""
+    """The directories that brokers report, by broker and path."""
     return {
         (status.broker_id, each["path"]): each["state"]
         for status in read_all(session, http, session.timeout_ms / 1000)

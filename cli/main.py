@@ -1,27 +1,20 @@
-"""The `ottla` command: `start` runs the broker directly, other commands are imported on use.
+"""The `ottla` command.
 
-The import of Typer takes as long as the start of the broker, so `start`, `healthcheck` and
-`zookeeper` do not import it.
+The import of Typer takes as long as the start of the broker, so the commands of `DIRECT` do not
+import it. Every other command imports the modules that it uses.
 """
 
 import sys
+from importlib import import_module
+
+from ottla.cli.families import DIRECT
 
 
 def main() -> None:
     """The console script."""
-    arguments = sys.argv[1:]
-    if arguments[:1] == ["start"]:
-        from ottla.broker.__main__ import main as start
-
-        raise SystemExit(start(arguments[1:]))
-    if arguments[:1] == ["healthcheck"]:
-        from ottla.cli.healthcheck import main as healthcheck
-
-        raise SystemExit(healthcheck(arguments[1:]))
-    if arguments[:1] == ["zookeeper"]:
-        from ottla.cli.zookeeper import main as zookeeper
-
-        raise SystemExit(zookeeper(arguments[1:]))
+    name, *arguments = sys.argv[1:] or [""]
+    if name in DIRECT:
+        raise SystemExit(import_module(DIRECT[name]).main(arguments))
     from ottla.cli.app import app
 
     app(prog_name="ottla")

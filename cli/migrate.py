@@ -100,12 +100,12 @@ def migrate(
     session: Session,
     to: Annotated[
         str | None,
-        typer.Option("--to", metavar="kafka-4", help="Check the way out instead, to Kafka 4."),
+        typer.Option("--to", metavar="kafka-4", help="Check the migration to Kafka 4 instead."),
     ] = None,
 ) -> None:
     """Check whether an Ottla broker can join this cluster. Exit code 1 if it cannot.
 
-    With --to kafka-4, check what stands in the way from this cluster to Kafka 4.
+    With --to kafka-4, list the obstacles to the migration of this cluster to Kafka 4.
 
     \b
     Examples:
@@ -113,10 +113,12 @@ def migrate(
       ottla migrate -b kafka-1:9092 --json
       ottla migrate -b ottla-1:9092 --to kafka-4
     """
+    if to not in (None, KAFKA_4):
+        raise usage(f"--to {to}: the only migration that is checked is the one to {KAFKA_4}.")
     metadata = session.client.metadata()
     brokers = [_facts(session, row.node_id) for row in metadata.brokers]
     if to is not None:
-        _leave(session, to, metadata, brokers)
+        _leave(session, metadata, brokers)
         return
     findings = [*check_brokers(brokers), *check_topics(metadata)]
     findings += _check_tiered(session, [topic.name or "" for topic in metadata.topics])
@@ -146,11 +148,7 @@ def migrate(
         raise Failure(f"{bad} of {len(findings)} checks found a problem.")
 
 
-def _leave(
-    session: Session, to: str, metadata: MetadataResponse, brokers: list[BrokerFacts]
-) -> None:
-    if to != KAFKA_4:
-        raise usage(f"--to {to}: the only way that is checked is {KAFKA_4}")
+def _leave(session: Session, metadata: MetadataResponse, brokers: list[BrokerFacts]) -> None:
     found = find_obstacles(
         session,
         metadata,

@@ -43,7 +43,7 @@ def partitions_of(session: Session, topic: str) -> list[TopicPartition]:
 
 
 def existing(session: Session, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-    """Those of `partitions` that exist, sorted; names the others on standard error."""
+    """The existing ones of `partitions`, sorted; names the others on standard error."""
     wanted = sorted(partitions)
     found = _leaders(session, (item.topic for item in wanted))
     for item in wanted:

@@ -162,12 +162,13 @@ _MIN_TEXT_WIDTH = 12
 
 def _print_rich(headings: list[str], texts: list[list[str]], right: list[bool]) -> None:
     """A table that fits the terminal: names fold, numbers stay whole."""
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     console = Console()
-    longest = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    longest = [max(map(cell_len, column)) for column in zip(*texts, strict=True)]
     # A heading wraps between its words only.
     words = [max(map(len, heading.split())) for heading in headings]
     is_whole = [
@@ -197,12 +198,14 @@ def _print_rich(headings: list[str], texts: list[list[str]], right: list[bool]) 
 
 def _print_blocks(headings: list[str], texts: list[list[str]], width: int) -> None:
     """Each row as lines of heading and value, a long value folded under itself."""
+    from rich.cells import chop_cells  # wide characters have two
+
     margin = max(map(len, headings)) + 2
     room = max(_MIN_TEXT_WIDTH, width - margin)
     for number, line in enumerate(texts):
         if number:
             print()
         for heading, text in zip(headings, line, strict=True):
-            pieces = [text[at : at + room] for at in range(0, len(text), room)] or [""]
+            pieces = chop_cells(text, room) or [""]
             for index, piece in enumerate(pieces):
                 print(f"{heading if index == 0 else '':{margin}}{piece}")

@@ -40,7 +40,7 @@ _JOIN_EPOCH = 0
 # The coordinator has removed the member: it joins again.
 _STALE = frozenset((ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH))
 
-# Without --follow the command ends after so many rounds without a record: a broker that has just
+# Rounds without a record after which the command ends without --follow: a broker that has just
 # loaded a share partition has none in the first.
 _EMPTY_ROUNDS = 2
 

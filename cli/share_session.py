@@ -22,7 +22,7 @@ from ottla.protocol.records.errors import RecordsError
 from ottla.protocol.records.reader import iterate_entries, read_entry
 from ottla.protocol.records.record import Record
 
-# At the most so many records are acquired by one fetch, as Kafka's max.poll.records.
+# Maximum number of records that one fetch acquires, as Kafka's max.poll.records.
 MAX_RECORDS = 500
 _RECORD_LIMIT = 1  # acquire no more records than requested (KIP-1206)
 _FINAL_EPOCH = -1

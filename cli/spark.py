@@ -224,7 +224,7 @@ def land(
             compacts=compact,
         )
         content = land_options(request)
-        # What the job prints is its progress.
+        # The output of the job is its progress.
         settings = [("spark.log.level", "WARN"), UTC, *parse_settings(conf or ())]
         if format == ICEBERG:
             settings = iceberg_catalog(to) + settings

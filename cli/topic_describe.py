@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ottla.cli.completion import complete_topics
-from ottla.cli.output import Cell, note, print_fields, print_json, print_rows, say, usage
+from ottla.cli.output import Cell, Failure, note, print_fields, print_json, print_rows, say, usage
 from ottla.cli.session import Session, check, connected
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.describe_configs import (
@@ -88,7 +88,9 @@ def describe(
             say("")
         _print(row, own, rows)
     if not shown:
-        say("No such partitions." if keep or with_overrides else "No topics.")
+        say(
+            "No such partitions." if keep else "No such topics." if with_overrides else "No topics."
+        )
 
 
 def _found(
@@ -111,7 +113,7 @@ def _found(
     chosen = [row for row in rows if uuid_to_string(row.topic_id) in ids]
     missing = set(ids).difference(uuid_to_string(row.topic_id) for row in chosen)
     if missing and not if_exists:
-        raise usage(f"no topic has the id {min(missing)}; see `ottla topics list --json`.")
+        raise Failure(f"no topic has the id {min(missing)}; see `ottla topics list --json`.")
     return chosen
 
 

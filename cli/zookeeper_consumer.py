@@ -24,12 +24,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-from ottla.broker.coordination.ports import java_string_hash
 from ottla.cli.offsets import EARLIEST, LATEST, offsets_at
 from ottla.cli.output import Failure, note
 from ottla.cli.reader import TopicReader
 from ottla.cli.session import Session
 from ottla.cli.zookeeper_tree import Tree
+from ottla.protocol.java_order import string_hash
 from ottla.protocol.records.record import Record
 from ottla.protocol.topics import TopicPartition
 
@@ -328,7 +328,7 @@ def _round_robin(
     ordered = sorted(
         (TopicPartition(topic, n) for topic, numbers in partitions.items() for n in numbers),
         # The text of a partition in Kafka 0.8.
-        key=lambda item: java_string_hash(f"[{item.topic},{item.partition}]"),
+        key=lambda item: string_hash(f"[{item.topic},{item.partition}]"),
     )
     return {item: readers[index % len(readers)] for index, item in enumerate(ordered)}
 

@@ -158,11 +158,11 @@ class Controller:
 
     @property
     def kraft_problem(self) -> str:
-        """How a KRaft controller has taken over the cluster; empty otherwise."""
+        """The takeover of the cluster by a KRaft controller, as text; empty without one."""
         return self._lifecycle.kraft_problem
 
     def waiting_deletions(self) -> dict[str, str]:
-        """What the deletion of a topic waits for, by topic, of the active controller."""
+        """The reason why the deletion of a topic waits, by topic, of the active controller."""
         deletion = self._lifecycle.deletion
         topics = self.context.topics_to_delete.keys() & self.context.topics_ineligible_for_deletion
         return {topic: deletion.waits_for(topic) for topic in sorted(topics)}
@@ -414,7 +414,7 @@ class Controller:
             except KafkaError as error:
                 if not rows:
                     raise
-                # Those of earlier batches are under way, and their rows say so.
+                # Reassignments of earlier batches are under way, and their rows say so.
                 failed = ApiError(error.code, error.message)
                 return {**dict.fromkeys(targets, failed), **rows}
         return rows

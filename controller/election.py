@@ -35,7 +35,7 @@ class MigratedToKraft(Exception):
 
 
 class Current(NamedTuple):
-    """What is in `/controller`.
+    """The content of `/controller`.
 
     A KRaft controller writes its node id and its epoch there when it migrates the metadata
     (KIP-866). Its znode is not ephemeral: an operator deletes it to go back.
@@ -45,7 +45,7 @@ class Current(NamedTuple):
     kraft_epoch: int = -1
 
     def explain_kraft(self) -> str:
-        """How a KRaft controller has taken over; empty for a broker, and without a controller."""
+        """The takeover by a KRaft controller, as text; empty for a broker or no controller."""
         if self.kraft_epoch < 0:
             return ""
         return (
@@ -79,7 +79,7 @@ async def check_not_migrated(store: ZnodeStore) -> None:
 
 
 async def _read(store: ZnodeStore) -> tuple[Current, Stat] | None:
-    """What is in `/controller` and the Stat of the znode; None without a controller.
+    """The content of `/controller` and the Stat of the znode; None without a controller.
 
     What no controller can have written is deleted: nobody else would, and until then the cluster
     has none.

@@ -11,7 +11,7 @@ MAX_CHARACTERS = 500
 def listed(items: Iterable[object]) -> str:
     """`a, b, c` of at most `MAX_LISTED` items and about `MAX_CHARACTERS`, at least one item.
 
-    `... and 5 more` after them: so many are left out.
+    `... and 5 more` after them counts those left out.
     """
     remaining = iter(items)
     texts: list[str] = []

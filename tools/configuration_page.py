@@ -246,7 +246,7 @@ def names_in_the_code() -> set[str]:
 
 
 def without_effect_file() -> str:
-    """What the broker names in a warning when it starts, as a file."""
+    """The settings that the broker names in a warning when it starts, as a file."""
     head = "# Settings that are accepted without effect (python -m tools.configuration_page)\n"
     return head + "".join(f"{name}\n" for name in unused())
 

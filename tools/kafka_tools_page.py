@@ -14,7 +14,7 @@ _END = "<!-- end of kafka-tools -->\n"
 
 def table() -> str:
     """A row for each tool, with the flags that are not translated."""
-    rows = ["| Kafka | Ottla | refused, with the way in the error |", "|---|---|---|"]
+    rows = ["| Kafka | Ottla | rejected; the error names the alternative |", "|---|---|---|"]
     for tool in TOOLS.values():
         commands = ", ".join(f"`ottla {words}`" for words in tool.commands)
         refused = ", ".join(f"`{flag.name}`" for flag in tool.flags.values() if flag.kind == "!")

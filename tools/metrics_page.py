@@ -56,7 +56,7 @@ This page is generated from a running broker and from the names of a running Apa
 """
 
 _WORKERS_HEAD = """
-## Of several workers
+## Metrics of several workers
 
 `ottla start --workers N` has one HTTP port for all workers ([workers.md](workers.md)). `/metrics`
 has every metric above with the label `worker`; `/metrics/total` adds the workers up. Both have
@@ -122,7 +122,7 @@ def metrics_in(query: str) -> set[str]:
 
 
 def served() -> list[Served]:
-    """What a broker with metrics serves, in its order."""
+    """The metrics of a broker, in its order."""
     with (
         tempfile.TemporaryDirectory() as store,
         Broker(
@@ -147,7 +147,7 @@ def served() -> list[Served]:
 
 
 def served_by_supervisor() -> list[Served]:
-    """What the supervisor of several workers adds."""
+    """The metrics that the supervisor of several workers adds."""
     text = own_metrics([(0, True, 0)])
     found = []
     for name, meaning in re.findall(r"^# HELP (\S+) (.*)$", text, re.MULTILINE):

@@ -31,6 +31,7 @@ THROTTLES_OF_TOPIC = (
 )
 # As `ConfigEntry.ConfigSource`: set at run time for a topic, a broker, or all brokers.
 _SET_AT_RUN_TIME = (1, 2, 3)
+_KINDS = {2: "topic", 4: "broker"}  # as `ConfigResource.Type`
 
 #: Each check with what to do about what it finds; docs/cli.md has the same table.
 FIXES = {
@@ -50,14 +51,14 @@ FIXES = {
 
 
 class Problem(NamedTuple):
-    """What a check has found; `check` is a key of `FIXES`."""
+    """The finding of a check; `check` is a key of `FIXES`."""
 
     check: str
     finding: str
 
     @property
     def fix(self) -> str:
-        """What to do about it."""
+        """The remedy."""
         return FIXES[self.check]
 
 
@@ -120,10 +121,10 @@ def throttle_problems(throttles: Sequence[str]) -> list[Problem]:
     return [Problem("throttle-left", f"replication is throttled: {named(throttles)}")]
 
 
-def values_set(response: DescribeConfigsResponse, what: str) -> list[str]:
-    """A text for each setting that is set at run time, and not empty; `what` is broker or topic."""
+def values_set(response: DescribeConfigsResponse) -> list[str]:
+    """Return a text for each setting of a topic or broker that is set at run time and not empty."""
     return [
-        f"{what} {result.resource_name} has {row.name}={row.value}"
+        f"{_KINDS.get(result.resource_type)} {result.resource_name} has {row.name}={row.value}"
         for result in response.results
         if not result.error_code
         for row in result.configs

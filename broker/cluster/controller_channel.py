@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from ottla.broker.cluster.broker_epoch import BrokerEpoch
     from ottla.broker.cluster.inter_broker_client import InterBrokerClient
     from ottla.broker.cluster.metadata_cache import MetadataCache
-    from ottla.broker.cluster.producer_ids import ProducerIdBlock
     from ottla.broker.config.broker_config import BrokerConfig
+    from ottla.controller.admin.producer_ids import ProducerIdBlock
     from ottla.controller.controller import Controller
 
 logger = logging.getLogger("ottla.broker")
@@ -110,13 +110,12 @@ class ControllerChannel:
 
     async def allocate_producer_ids(self) -> ProducerIdBlock:
         """The next block of producer ids."""
-        from ottla.broker.cluster.producer_ids import ProducerIdBlock
+        from ottla.controller.admin.producer_ids import ProducerIdBlock
 
         if self._controller.is_active:
-            block = await self._controller.allocate_producer_ids(
+            return await self._controller.allocate_producer_ids(
                 self._broker_id, self._broker_epoch.value
             )
-            return ProducerIdBlock(block.first, block.size)
         request = AllocateProducerIdsRequest(self._broker_id, self._broker_epoch.value)
         response = cast("AllocateProducerIdsResponse", await self._send(request))
         if response.error_code != ErrorCode.NONE:

@@ -1,4 +1,4 @@
-"""Who this broker is: its id, its cluster, its place in the znode tree.
+"""The identity of this broker: its id, its cluster, its place in the znode tree.
 
 The id comes from `broker.id`, else from `meta.properties` of an earlier life, else from the tree,
 above `reserved.broker.max.id`. The cluster id comes from the tree and must be that of the data.

@@ -10,9 +10,10 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any, NamedTuple
+from typing import Any
 
 from ottla.broker.runtime.tasks import spawn
+from ottla.controller.admin.producer_ids import ProducerIdBlock
 from ottla.protocol.errors import ErrorCode
 
 logger = logging.getLogger("ottla.transactions")
@@ -24,13 +25,6 @@ MAX_WAITING = 10_000  # one per connection at most; beyond that clients get a re
 
 IdReply = Callable[[int, int], None]
 """Gets (error code, producer id)."""
-
-
-class ProducerIdBlock(NamedTuple):
-    """`size` ids from `first` on."""
-
-    first: int
-    size: int
 
 
 AllocateBlock = Callable[[], Coroutine[Any, Any, ProducerIdBlock]]

@@ -461,7 +461,7 @@ class BrokerConfig:
         return self._providers.resolve(name, text)
 
     def old_secrets(self) -> StoredSecrets:
-        """What decodes with `password.encoder.old.secret`. Raises ConfigError."""
+        """The decoder for `password.encoder.old.secret`. Raises ConfigError."""
         return StoredSecrets(new_encoder(self, self.password_encoder_old_secret))
 
     def warn(self, text: str) -> None:
@@ -510,7 +510,7 @@ class BrokerConfig:
         return overrides
 
     def zookeeper_timeout_ms(self) -> int:
-        """How long the first connection to ZooKeeper may take."""
+        """The time limit of the first connection to ZooKeeper."""
         timeout = self.zookeeper_connection_timeout_ms
         return self.zookeeper_session_timeout_ms if timeout is None else timeout
 

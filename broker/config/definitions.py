@@ -1,7 +1,7 @@
 """The tables of all settings: names, types, defaults, rules.
 
-The tables are text files in `broker/settings`, one setting a line, read on first use. Values are
-kept as text (as Kafka keeps them in znodes and files); `parse_value` makes the typed value and
+The tables are text files in `broker/config/settings`, one setting a line, read on first use. Values
+are kept as text (as Kafka keeps them in znodes and files); `parse_value` makes the typed value and
 checks the rule.
 """
 
@@ -100,7 +100,10 @@ def split_list(text: str) -> list[str]:
 
 
 def parse_value(setting: Setting, text: str | None) -> Value:
-    """The typed value of `text`; raises ConfigError in Kafka's words' spirit when it is wrong."""
+    """Return the typed value of `text`.
+
+    Raises ConfigError, worded like Kafka's error, if the value is invalid.
+    """
     if text is None:
         return None
     value = _parse_type(setting, text)

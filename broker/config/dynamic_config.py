@@ -160,7 +160,7 @@ class DynamicConfig:
             return self._make_log_config(self._config.topic_defaults())
 
     async def read(self, entity: str) -> Properties:
-        """What an entity's node holds now; empty when there is none. Raises UnreadableConfig."""
+        """The present content of an entity's znode; empty without one. Raises UnreadableConfig."""
         return await read_config(self._store, entity)
 
     async def read_topics(self, topics: Iterable[str]) -> dict[str, Mapping[str, str]]:
@@ -178,7 +178,7 @@ class DynamicConfig:
         return {topic: found[entity] for entity, topic in wanted.items()}
 
     async def read_all(self, kind: str) -> dict[str, Properties]:
-        """What all entities of a type (`users` with their clients, ...) hold now, by path."""
+        """The present settings of all entities of a type (`users` with clients, ...), by path."""
         return await read_configs(self._store, await entities_of(self._store, kind))
 
     async def change(

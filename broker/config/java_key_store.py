@@ -11,7 +11,7 @@ import hmac
 import struct
 from typing import NamedTuple
 
-from ottla.broker.config.java_aliases import hashtable_order
+from ottla.protocol.java_order import hashtable_order
 
 MAGIC = b"\xfe\xed\xfe\xed"
 

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from ottla.broker.config import pem
 from ottla.broker.config.errors import ConfigError
-from ottla.broker.config.java_aliases import hash_map_order
+from ottla.protocol.java_order import hash_map_order
+from ottla.protocol.steps import run_at_once
 
 TYPES = ("JKS", "PKCS12", "PEM")
 
@@ -69,7 +70,7 @@ def _keys_of_jks(
         alias: Keys(b"".join([_pem("PRIVATE KEY", key), *_certificates(chain)]), None)
         for alias, key, chain in keys
     }
-    return [found[alias] for alias in hash_map_order(found)]
+    return [found[alias] for alias in run_at_once(hash_map_order(found))]
 
 
 def read_trust(setting: str, path: str, kind: str | None, password: str | None) -> bytes:
@@ -249,7 +250,7 @@ def _keys_of_pkcs12(data: bytes, password: str | None) -> list[Keys]:
     # Certificates of other keys in the store are not of a chain.
     by_subject = {each.certificate.subject: each.certificate for each in stored_certificates[::-1]}
     found = []
-    for alias in hash_map_order(keys):
+    for alias in run_at_once(hash_map_order(keys)):
         private = keys[alias]
         leaf = _certificate_of(private, alias, stored_certificates)
         if leaf is None:

@@ -25,7 +25,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 
 
 def replica_settings(brokers: int) -> dict[str, int]:
-    """The settings of a cluster of so many brokers of which one may fail: three replicas of all
+    """The settings of a cluster of `brokers` brokers of which one may fail: three replicas of all
     topics, internal ones included, or as many as there are brokers."""
     replicas = min(3, brokers)
     in_sync = min(2, replicas)

@@ -1,4 +1,4 @@
-"""The rules between the settings of a broker, checked together on the values that hold.
+"""The rules between the settings of a broker, checked together on the effective values.
 
 `validate` applies to any `BrokerConfig`: the one that a broker starts with, and one with other
 dynamic settings (`BrokerConfig.with_dynamic`). Each rule is a function of the configuration that

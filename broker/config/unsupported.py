@@ -1,7 +1,7 @@
 """Settings that Kafka obeys and this broker cannot.
 
-Where ignoring one would protect the broker or its data less than its file says, the broker does not
-start; a setting that only lacks a comfort is named in one warning.
+If ignoring a setting would protect the broker or its data less than its file says, the broker does
+not start. A setting whose absence is only an inconvenience is named in one warning.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def without_effect() -> frozenset[str]:
 
 
 def unused_settings(given: Mapping[str, str]) -> list[str]:
-    """Those of the given settings that have no effect here and are not at their default."""
+    """The given settings that have no effect here and are not at their default."""
     return sorted(name for name, text in given.items() if _is_unused(name, text, given))
 
 

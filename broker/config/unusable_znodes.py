@@ -14,22 +14,22 @@ from ottla.controller.tree.store import StoreError
 
 logger = logging.getLogger("ottla.security")
 
-# Whose texts are kept, for faults. What the others hold is denied and read again just as well; the
-# log names all of them.
+# Znodes whose texts are kept, for faults. The others are denied and read again, too; the log names
+# all of them.
 MAX_REMEMBERED = 1_000
-# How many are read again at a time, which is every few seconds, so that ZooKeeper is not loaded.
+# Znodes that are read again at a time, every few seconds, so that ZooKeeper is not loaded.
 READ_AT_ONCE = 100
 
 
 class UnusableZnode(NamedTuple):
-    """`problem` names the path; `effect` is what is denied."""
+    """`problem` names the path; `effect` names the denied operations."""
 
     problem: str
     effect: str
 
 
 class UnusableZnodes:
-    """Those of one broker, by path. Loop only."""
+    """The unusable znodes of one broker, by path. Loop only."""
 
     def __init__(self) -> None:
         #: The first MAX_REMEMBERED of them.

@@ -59,16 +59,16 @@ class WorkerPlace(NamedTuple):
 
     @property
     def control_socket(self) -> str:
-        """Where the supervisor accepts the connections of workers."""
+        """The socket on which the supervisor accepts the connections of workers."""
         return f"{self.directory}/control"
 
     @property
     def tree_socket(self) -> str:
-        """Where the supervisor serves the znode tree of a machine without ZooKeeper."""
+        """The socket of the znode tree that the supervisor serves without ZooKeeper."""
         return f"{self.directory}/tree"
 
     def http_socket(self, number: int) -> str:
-        """Where a worker serves its metrics and its console to the supervisor."""
+        """The socket on which a worker serves metrics and console to the supervisor."""
         return f"{self.directory}/http-{number}"
 
 
@@ -109,7 +109,7 @@ def check_workers(config: BrokerConfig) -> None:
 
 
 def _check_advertised(config: BrokerConfig, count: int) -> None:
-    """Clients would reach another broker than the one that they mean."""
+    """Two listeners with one address would lead clients to the wrong broker."""
     found: dict[tuple[str, int], str] = {}
     for number in range(count):
         for each in _advertised(config, number) if number else config.advertised_endpoints():
@@ -123,7 +123,7 @@ def _check_advertised(config: BrokerConfig, count: int) -> None:
 
 
 def _check_directories(config: BrokerConfig, count: int) -> None:
-    """What is in a log directory is taken for its partitions."""
+    """Two workers with one directory would both open its partitions."""
     found: dict[str, int] = {}
     for number in range(count):
         for path in worker_directories(config, number):
@@ -138,7 +138,7 @@ def _check_directories(config: BrokerConfig, count: int) -> None:
         for other, its in found.items():
             if path.startswith(f"{other}/") and not path.startswith(f"{other}/{WORKERS_DIRECTORY}"):
                 raise ConfigError(
-                    f"ottla.workers.log.dirs: {path} of worker {number} is inside of the log "
+                    f"ottla.workers.log.dirs: {path} of worker {number} is inside the log "
                     f"directory {other} of worker {its}; name directories beside it."
                 )
 
@@ -330,7 +330,7 @@ def check_no_worker_is_left(config: BrokerConfig) -> None:
 
 
 def _known_directories(config: BrokerConfig) -> Iterator[tuple[int, str]]:
-    """The log directories of workers that are there, whatever their number."""
+    """The existing log directories of workers, also of workers above the present number."""
     patterns = [each for each in config.ottla_workers_log_dirs if PLACEHOLDER in each] or [
         os.path.join(path, WORKERS_DIRECTORY, PLACEHOLDER) for path in config.log_directories()
     ]

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Protocol
 
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.java_order import string_hash
 from ottla.storage.producer.verification import Verification
 
 AppendResult = Callable[[int, int], None]
@@ -80,26 +81,13 @@ Defer = Callable[[Callable[[], None]], None]
 """Runs a callback in a later iteration of the event loop (`loop.call_soon`)."""
 
 
-@lru_cache(maxsize=16_384)  # each request needs the hash of its group several times
-def java_string_hash(text: str) -> int:
-    """`String.hashCode` of Java: over UTF-16 code units, as a signed 32-bit number."""
-    value = 0
-    if text.isascii():
-        for unit in text.encode("ascii"):
-            value = (31 * value + unit) & 0xFFFFFFFF
-    else:
-        units = text.encode("utf-16-be", "surrogatepass")
-        for index in range(0, len(units), 2):
-            value = (31 * value + (units[index] << 8 | units[index + 1])) & 0xFFFFFFFF
-    return value - (1 << 32) if value >= 1 << 31 else value
-
-
+@lru_cache(maxsize=16_384)  # each request needs the partition of its group several times
 def partition_for_key(key: str, partition_count: int) -> int:
     """Return the partition of an internal topic whose leader is the coordinator of `key`.
 
     The smallest 32-bit number has no positive counterpart; Kafka uses 0 for it.
     """
-    value = java_string_hash(key)
+    value = string_hash(key)
     return (0 if value == -(1 << 31) else abs(value)) % partition_count
 
 

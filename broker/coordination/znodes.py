@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.controller.tree import znodes, znodes_admin
-from ottla.controller.tree.store import NoNode, ZnodeStore, set_or_create
+from ottla.controller.tree.store import NoNode, set_or_create
 
 if TYPE_CHECKING:
     from ottla.controller.tree.store import ZnodeStore

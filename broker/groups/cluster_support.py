@@ -35,7 +35,7 @@ _VALID_SECONDS = 60.0
 # Brokers that are asked beside each other: one that cannot be reached takes a deadline.
 _ASKED_AT_ONCE = 16
 
-# What ApiVersions lists where a protocol is not offered: the newest version, None for no version.
+# The newest version that ApiVersions lists if a protocol is not offered, None for no version.
 # Kafka 3.9 lists version 0 of ConsumerGroupHeartbeat, and rejects each request.
 _NOT_OFFERED: Mapping[str, Mapping[int, int | None]] = {
     CONSUMER: {ApiKey.CONSUMER_GROUP_HEARTBEAT: 0},
@@ -211,7 +211,7 @@ class ClusterSupport:
         try:
             versions = await self._versions_of(broker_id)
         except Exception as problem:  # of the network, or of another program at its address
-            logger.debug("Broker %d does not tell its API versions: %s", broker_id, problem)
+            logger.debug("Failed to read the API versions of broker %d: %s", broker_id, problem)
             return
         found = protocols_of(versions)
         self._known[broker_id] = _Known(broker, found, self._now_s() + _VALID_SECONDS)

@@ -154,7 +154,7 @@ class GroupCoordinator:
 
     @property
     def rebalances_completed(self) -> int:
-        """How many rebalances have completed with an assignment since the start."""
+        """The number of rebalances that completed with an assignment since the start."""
         of_consumer_groups = 0 if self.consumers is None else self.consumers.sessions.rebalances
         return self._rebalancer.rebalances_completed + of_consumer_groups
 

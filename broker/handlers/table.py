@@ -29,6 +29,6 @@ def build_table(
     A handler is an object or a module whose functions handle requests.
     """
     entries = [entry for handler in handlers for entry in entries_of(handler)]
-    # It is in its own list then.
+    # ApiVersions must list itself, so add it to the same list.
     entries += entries_of(ApiVersionsHandler(entries, features, not_offered))
     return entries

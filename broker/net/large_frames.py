@@ -37,7 +37,7 @@ MaySend = Callable[["Connection", int], bool]
 
 
 class LargeFrames:
-    """How long a frame may be that is longer than one read."""
+    """The length limit of a frame that is longer than one read."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class LargeFrames:
 BUFFER_BYTES = (1 << 20) + 65536
 # A shorter frame is cheap to receive.
 LONG_BYTES = 65536
-# So much memory may stay in use for nothing. Frames that find all of them used get their own.
+# The memory that idle buffers may keep. If all are in use, a frame gets its own.
 MAX_BUFFERS = 8
 
 Frame = bytearray | memoryview

@@ -223,7 +223,7 @@ class Output:
         self._sent_of_first = 0  # how much of that part is sent
         self._warm_until = 0  # up to where that part is known to be cached
         self._is_full = False  # the socket took less than it was given
-        #: Those that are not sent; they count the memory of their bytes themselves.
+        #: Unsent parts; they count the memory of their bytes themselves.
         self.lazy_parts: list[LazyPart] = []
 
     def add(self, parts: list[Any]) -> None:

@@ -57,7 +57,7 @@ class TlsOutput(Output):
 
     @property
     def memory_bytes(self) -> int:
-        # What is encrypted and not sent, even of a file.
+        # Bytes that are encrypted but not sent, even of a file.
         return super().memory_bytes + SEND_BYTES
 
     def _send_together(self, limit: int) -> int:
@@ -248,7 +248,7 @@ def _explain(error: ssl.SSLError) -> str:
 RECEIVE_BYTES = 32768
 SEND_BYTES = 65536
 
-# So much is received before other connections get their turn.
+# Bytes received before other connections get their turn.
 MAX_BYTES_AT_ONCE = 1 << 18
 
 # The same for tiny records: decrypting one takes more than a microsecond, however short it is.

@@ -75,7 +75,7 @@ class Observed(NamedTuple):
     descriptors: Callable[[], Descriptors]
     loop: LoopHealth
     traffic: Callable[[], Traffic]
-    #: What fails in remote storage now, or None.
+    #: The present failure of remote storage, or None.
     remote_storage: Callable[[], str | None] = lambda: None
     #: Where ZooKeeper and the logs of this broker disagree.
     replicas: Callable[[], list[Fault]] = list

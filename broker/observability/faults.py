@@ -301,7 +301,7 @@ def set_aside_faults(directories: Sequence[LogDirectory]) -> list[Fault]:
 
 
 def deletion_faults(topics: Mapping[str, str]) -> list[Fault]:
-    """What the deletion of topics waits for, by topic."""
+    """The reason why the deletion of a topic waits, by topic."""
     return [
         Fault(
             DELETION_WAITS,

@@ -27,7 +27,7 @@ MAX_PENDING_BYTES = 1 << 20
 
 
 class LogStream:
-    """What `logging.StreamHandler` needs of a stream. Any thread."""
+    """The part of a stream that `logging.StreamHandler` uses. Any thread."""
 
     _may_start_thread: ClassVar[bool] = False
     _all: ClassVar[WeakSet[LogStream]] = WeakSet()

@@ -137,7 +137,7 @@ def add_requests(registry: MetricsRegistry, channel: RequestChannel) -> None:
     )
     registry.gauge(
         "ottla_memory_set_aside",
-        "Requests received in part that gave back the memory for the rest, because others waited.",
+        "Partly received requests that returned the memory for the rest, because others waited.",
         lambda: len(channel.memory.aside),
     )
     registry.counter(

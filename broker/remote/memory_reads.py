@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ottla.storage.remote.remote_storage import SegmentFile
     from ottla.storage.remote.segments import RemoteLogSegmentMetadata
 
-#: The records of several chunks are copied: at most so many bytes in a turn, which takes 1 ms.
+#: The records of several chunks are copied: at most this number of bytes in a turn, 1 ms.
 _MAX_BYTES = 4 << 20
 #: Headers of batches, at 1.5 us each. By default an offset index has an entry every 4096 bytes.
 _MAX_BATCHES = 64

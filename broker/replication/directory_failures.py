@@ -21,7 +21,7 @@ from ottla.controller.tree.store import StoreError
 from ottla.controller.tree.znodes_admin import encode_log_dir_event
 
 if TYPE_CHECKING:
-    from ottla.broker.replication.leader_and_isr import Fetchers
+    from ottla.broker.replication.fetcher_manager import FetcherManager
     from ottla.broker.replication.partition import Partition
     from ottla.broker.replication.replica_manager import ReplicaManager
     from ottla.controller.tree.store import ZnodeStore
@@ -45,7 +45,7 @@ class LogDirFailureHandler:
         log_manager: LogManager,
         replica_manager: ReplicaManager,
         store: ZnodeStore,
-        fetchers: Fetchers,
+        fetchers: FetcherManager,
         on_offline: Callable[[list[Partition]], None],
         on_all_failed: Callable[[], None],
         *,

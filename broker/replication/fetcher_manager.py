@@ -20,7 +20,7 @@ _Key = tuple[int, int, str, int]
 
 
 class FetcherManager:
-    """Mirrors Kafka's `ReplicaFetcherManager`; implements `leader_and_isr.Fetchers`. Loop only."""
+    """Mirrors Kafka's `ReplicaFetcherManager`. Loop only."""
 
     def __init__(
         self,

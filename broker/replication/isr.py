@@ -289,7 +289,7 @@ def _ids(brokers: Iterable[int]) -> str:
 _RETRY_SECONDS = 0.05
 
 # Changes in one request: a broker that restarts joins the ISR of thousands of partitions at once.
-# A controller writes so many in some tens of milliseconds, and the others wait for the response.
+# A controller writes this number in some tens of milliseconds; the others wait for the response.
 MAX_CHANGES = 800
 
 Decided = Callable[[IsrDecision], None]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Container, Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ottla.broker.replication.partition import NO_LEADER, Partition
 from ottla.broker.requests.error_responses import error_code, leader_and_isr_refused
@@ -40,6 +40,8 @@ from ottla.protocol.uuids import NO_TOPIC_ID, ZERO_UUID, uuid_to_string
 from ottla.storage.errors import DiskFull, LogDirectoryOffline, ResourceExhausted
 
 if TYPE_CHECKING:
+    from ottla.broker.replication.fetcher_manager import FetcherManager
+    from ottla.broker.replication.replica_epochs import ReplicaEpochs
     from ottla.broker.replication.replica_manager import ReplicaManager
     from ottla.storage.config import LogConfig
     from ottla.storage.directories.log_manager import LogManager
@@ -71,50 +73,6 @@ class _Changed:
         self.offline: dict[TopicPartition, str] = {}
 
 
-class Fetchers(Protocol):
-    """Fetches from the leaders; see `fetcher_manager.FetcherManager`."""
-
-    def add_fetcher_for_partitions(self, partitions: Iterable[Partition]) -> None:
-        """Starts, or restarts, fetching these from their leaders."""
-
-    def remove_fetcher_for_partitions(self, partitions: Iterable[Partition]) -> None:
-        """Stops fetching these."""
-
-
-class NoFetchers:
-    """For a cluster of one broker: no partition has a leader elsewhere."""
-
-    def add_fetcher_for_partitions(self, partitions: Iterable[Partition]) -> None:
-        """Nothing to do."""
-
-    def remove_fetcher_for_partitions(self, partitions: Iterable[Partition]) -> None:
-        """Nothing to do."""
-
-
-class Epochs(Protocol):
-    """The replicas that are ahead of the tree; see `replica_epochs.ReplicaEpochs`."""
-
-    def is_behind(
-        self, key: TopicPartition, leader_epoch: int, own: ReplicaEpoch, *, is_first: bool
-    ) -> bool:
-        """Whether a state with `leader_epoch` is to be refused."""
-
-    def discard(self, key: TopicPartition) -> None:
-        """It is not ahead any more."""
-
-
-class _Epochs:
-    """Without a tree that can be older."""
-
-    def is_behind(
-        self, key: TopicPartition, leader_epoch: int, own: ReplicaEpoch, *, is_first: bool
-    ) -> bool:
-        return leader_epoch < own.highest
-
-    def discard(self, key: TopicPartition) -> None:
-        """Nothing to do."""
-
-
 class LeaderAndIsrApplier:
     """Makes replicas leader or follower, and stops and deletes them.
 
@@ -129,13 +87,13 @@ class LeaderAndIsrApplier:
         log_config: Callable[[str], LogConfig],
         now_ms: Callable[[], int],
         *,
-        fetchers: Fetchers,
+        fetchers: FetcherManager,
+        epochs: ReplicaEpochs,
         on_leadership: LeadershipListener,
         before_delete: Callable[[TopicPartition], None],
         on_deleted: Callable[[list[TopicPartition]], None],
         on_new_leader_epoch: Callable[[list[Partition]], None] = lambda partitions: None,
         on_stopped: Callable[[TopicPartition, bool, bool], None] = lambda key, delete, topic: None,
-        epochs: Epochs | None = None,
     ) -> None:
         """`log_config` returns the settings of a topic's logs, `now_ms` the wall clock.
 
@@ -151,7 +109,7 @@ class LeaderAndIsrApplier:
         self.before_delete = before_delete
         self.on_deleted = on_deleted
         self.on_stopped = on_stopped
-        self.epochs: Epochs = epochs or _Epochs()
+        self.epochs = epochs
         self._replica_manager = replica_manager
         self._log_manager = log_manager
         self._log_config = log_config

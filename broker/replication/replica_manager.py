@@ -150,7 +150,7 @@ class ReplicaManager:
         self.leader_throttle = leader_throttle
         #: Fetches from remote storage; None without tiered storage.
         self.remote_fetches: RemoteFetches | None = None
-        # What changes while a fetch is read, for each one in progress.
+        # The changes while a fetch is read, for each one in progress.
         self._reading: dict[int, dict[PartitionKey, None]] = {}
         self.session_watches = SessionWatches(self.partitions.get, timer)
         self._socket_timeout_ms = socket_timeout_ms
@@ -174,7 +174,7 @@ class ReplicaManager:
     # -- partitions -----------------------------------------------------------------------------
 
     def forget_broker_epochs(self) -> None:
-        """Accepts the next fetch of each follower whatever its broker epoch is."""
+        """Accepts the next fetch of each follower with any broker epoch."""
         for partition in self.partitions.values():
             for follower in partition.followers.values():
                 follower.broker_epoch = UNKNOWN_BROKER_EPOCH

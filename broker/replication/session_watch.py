@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.replication")
 
-# What is not reported reaches a follower after this time, at most.
+# Changes that are not reported reach a follower after this time, at most.
 MAX_SCAN_INTERVAL_MS = 5_000
 
-# After so many empty responses in a row, the next requests wait two and then four times as long as
+# Empty responses in a row after which the next requests wait two and then four times as long as
 # they ask for. A follower that gets a new partition of this leader begins with it after its wait.
 _SILENT_ROUNDS = 3
 _LONGEST_WAITS = 4
@@ -97,10 +97,10 @@ class SessionWatch:
         self._is_scanned = not self._is_void
 
     def wait_ms(self, asked_ms: int, most_ms: int) -> int:
-        """How long a request without news waits, which asks for `asked_ms`.
+        """Return for how many milliseconds a request without news waits; it asks for `asked_ms`.
 
-        Where nothing happens it is longer, up to `most_ms`. A change ends the silence, also that of
-        the request that waits: followers learn of it as soon as otherwise.
+        After several requests without news it is longer, up to `most_ms`. A change completes the
+        waiting request, so followers get it without delay.
         """
         if self.news:
             self._silent_rounds = 0

@@ -33,7 +33,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ottla.broker.replication.leader_and_isr import EPOCH_DURING_DELETE
 from ottla.controller.tree import znodes
@@ -56,6 +56,7 @@ from ottla.storage.files.set_aside import Note, Reason
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
+    from ottla.broker.replication.leader_and_isr import LeaderAndIsrApplier
     from ottla.controller.model import LeaderAndIsr, TopicState
     from ottla.controller.tree.store import Stat, ZnodeStore
     from ottla.protocol.messages.leader_and_isr import (
@@ -95,32 +96,6 @@ _FIX_OLDER = (
 )
 
 
-class HostedReplicas(Protocol):
-    """The replicas of this broker; see `leader_and_isr.LeaderAndIsrApplier`."""
-
-    def leader_epoch(self, key: TopicPartition) -> int:
-        """The leader epoch of a replica, -1 for a log without one."""
-
-    def stop_stray(self, key: TopicPartition) -> None:
-        """Stop the replica of a log that is renamed next."""
-
-    def on_strays_removed(self, keys: list[TopicPartition]) -> None:
-        """The logs are renamed."""
-
-
-class _NoReplicas:
-    """For a check before the first LeaderAndIsr."""
-
-    def leader_epoch(self, key: TopicPartition) -> int:
-        return -1
-
-    def stop_stray(self, key: TopicPartition) -> None:
-        """Nothing to stop."""
-
-    def on_strays_removed(self, keys: list[TopicPartition]) -> None:
-        """Nothing depends on them."""
-
-
 class HeldLog(NamedTuple):
     """A log that stays where it is, although the tree does not give it to this broker."""
 
@@ -143,7 +118,7 @@ class StrayCheck:
         logs: LogManager,
         store: ZnodeStore,
         broker_id: int,
-        hosted: HostedReplicas,
+        hosted: LeaderAndIsrApplier,
         metadata: MetadataCache,
         *,
         log_config: Callable[[str], LogConfig] = lambda topic: LogConfig(),
@@ -441,7 +416,7 @@ class StrayCheck:
 
 
 def _selected(topics: list[Any], select: Callable[[Any, Any], T | None]) -> Steps[list[T]]:
-    """What `select` returns for the (topic state, partition state) of a request, without None."""
+    """The results of `select` for the (topic state, partition state) of a request, without None."""
     found = []
     for topic in topics:
         for state in topic.partition_states:
@@ -456,7 +431,7 @@ async def rename_stray_logs(
     logs: LogManager,
     store: ZnodeStore,
     broker_id: int,
-    hosted: HostedReplicas | None = None,
+    hosted: LeaderAndIsrApplier,
     only: list[Log] | None = None,
     *,
     known_since: Mapping[Log, int] = _NOTHING_KNOWN,
@@ -472,9 +447,8 @@ async def rename_stray_logs(
     a session reads at least everything that was written before its own last write. A replica that
     changes meanwhile is left alone. `known_since` has a zxid at which a log was there already.
     """
-    replicas = hosted or _NoReplicas()
     checked = logs.logs() if only is None else only
-    before = {log: replicas.leader_epoch(_key(log)) for log in checked}
+    before = {log: hosted.leader_epoch(_key(log)) for log in checked}
     topics = list(dict.fromkeys(log.topic for log in before))
     if not topics:
         return 0
@@ -508,13 +482,13 @@ async def rename_stray_logs(
     async for log, note in over(strays):
         key = _key(log)
         # It may have changed while others were renamed.
-        if logs.get(*key) is log and replicas.leader_epoch(key) == before[log]:
-            replicas.stop_stray(key)
+        if logs.get(*key) is log and hosted.leader_epoch(key) == before[log]:
+            hosted.stop_stray(key)
             held.pop(log, None)
             try:
                 renamed += _rename(logs, log, note, now_ms)
             finally:  # in this step: after a pause it may be there again
-                replicas.on_strays_removed([key])
+                hosted.on_strays_removed([key])
     return renamed
 
 
@@ -564,7 +538,7 @@ def _key(log: Log) -> TopicPartition:
 
 
 class _Evidence(NamedTuple):
-    """What the tree has beside the assignments of topics."""
+    """The facts of the tree beside the assignments of topics."""
 
     #: By topic, the ids of those that a controller has deleted.
     deleted: dict[str, tuple[str, ...]]
@@ -602,7 +576,7 @@ async def _read_evidence(
 
 
 def _suspicion(log: Log, state: TopicState | None, broker_id: int) -> Reason | None:
-    """What the znode of the topic says against the log."""
+    """The reason against the log in the znode of the topic."""
     if state is None:
         # Without an id it may belong to a topic that is going to be created for its sake.
         return None if log.topic_id is None else Reason.TOPIC_GONE

@@ -1,38 +1,37 @@
-"""One account of the memory that clients make the broker use, so that no load ends the process.
+"""The account of the memory that clients make the broker use, so that no load ends the process.
 
-A `MemoryBudget` has five pools. Each is a share of the memory that the process may use, less what
-it uses for itself, or a setting:
+A `MemoryBudget` has five pools. The limit of each is a setting, or a share of the memory that the
+process may use, less the memory that it uses for itself:
 
-- *small requests*: frames of up to 64 KiB, and what is read ahead of a connection;
+- *small requests*: frames of up to 64 KiB, and bytes read ahead of a connection;
 - *large requests*: longer frames, counted with their whole length before they are received;
-- *responses*: what is being built by APIs whose responses may be long, and what clients have not
-  read yet;
-- *metadata*: the same of Metadata alone, which every client needs, so that it does not wait behind
-  the long responses of a few APIs of administrators;
+- *responses*: responses under construction of APIs whose responses may be long, and unread bytes;
+- *metadata*: the same for Metadata alone. Every client needs it, so it does not wait behind the
+  long responses of a few APIs of administrators;
 - *records*: batches while they are decompressed or converted in worker threads.
 
-A part of the requests' memory is the reserve of brokers and controllers: while clients use all of
-the rest, their requests are still read.
+A part of the memory for requests is the reserve of brokers and controllers: their requests are read
+even if clients use all of the rest.
 
-Who gets some, and who waits, is in `ottla.broker.requests.memory_pool`: its connection is not read,
-or its request is parked, and nothing is closed because it waits. A client is its principal, or its
-address while it has none: an address says little about who is behind it.
+`ottla.broker.requests.memory_pool` decides who gets memory and who waits. The connection of a
+waiting client is not read, or its request is parked; waiting closes no connection. A client is its
+principal, or its address if it has none: several clients may share an address.
 
 Small requests pass large ones. While large requests wait, or small ones use their pool, connections
-are read in pieces of `SHORT_BYTES`: a request that fits is handled, of one that does not fit no
-more is in memory until it has a lease.
+are read in pieces of `SHORT_BYTES`: a request that fits is handled; of a longer one, no more is in
+memory until it has a lease.
 
-The place goes round. A request has the memory for all of it before it is received, so it can be
-received to its end whatever others do. While others wait, `relieve` sets aside those of which
-nothing came in the last second, and slow ones: they keep what came of them, and give back the rest.
-A request that was set aside waits for a lease again when more of it has come. So who is slow delays
-others for a second or two, and what a client announces costs nothing unless it sends it. None of
-this closes a connection. Slow ones are set aside only while what came of such requests is a quarter
-of the memory or less: begun requests are of no use until they are complete.
+Slow requests give up memory. A request gets the memory for all of it before it is received, so it
+can be received to its end. While others wait, `relieve` sets aside requests that received nothing
+in the last second, and slow ones: they keep the memory of the received bytes and free the rest. A
+request that was set aside waits for a lease again when more of it arrives. So a slow client delays
+others for a second or two, and announced bytes that are not sent cost nothing. Slow requests are
+set aside only while the received bytes of such requests take a quarter of the memory or less: an
+incomplete request is of no use.
 
-Who is closed. What came of requests that were set aside may take more than half of the memory. Only
-then, and only if nothing more comes for `SILENCE_SECONDS`, is a connection closed: those that have
-been silent longest, until it is half. A connection is also closed whose client reads nothing of its
+Connections close in two cases. If the received bytes of requests that were set aside take more than
+half of the memory, connections that have been silent for `SILENCE_SECONDS` are closed, the longest
+silence first, until it is half. A connection is also closed if its client reads nothing of its
 responses for `STALL_SECONDS` while others wait for the same memory.
 
 Loop thread only. Nothing here waits: a check and the change that depends on it are one call.
@@ -58,16 +57,16 @@ LARGE_BYTES = 65536
 # a usual consumer or follower fit. It bounds what ten thousand connections can hold to 40 MB.
 SHORT_BYTES = 4096
 
-# So long a client may read nothing of a response while others wait for the memory that it holds.
+# How long a client may read nothing of a response while others wait for the memory that it holds.
 STALL_SECONDS = 5.0
-# So long a client may send nothing of a request that was set aside, while what came of it takes the
-# memory of others. TCP waits twice as long after each retransmission that is lost: this is six.
+# How long a client may send nothing of a request that was set aside, while the bytes received of it
+# take the memory of others. TCP doubles its wait with each lost retransmission: this allows six.
 SILENCE_SECONDS = 10.0
 # A longer time between two looks is a stall of this process: it says nothing about clients.
 LONGEST_LOOK_SECONDS = 2.0
-# A request that will have come within so many looks, at its pace, is not set aside.
+# A request that is complete within this number of looks, at its present rate, is not set aside.
 SOON_LOOKS = 4
-# Less than this is nothing: it is less than a packet.
+# Fewer bytes than this, less than a packet, count as no progress.
 LEAST_PROGRESS_BYTES = 1024
 
 # Responses of these APIs grow with the cluster, not with the request.
@@ -91,7 +90,7 @@ LONG_RESPONSES = frozenset(
         ApiKey.DESCRIBE_TOPIC_PARTITIONS,
     )
 )
-# What such a response is taken to be at least: the next one may be longer than the last ones.
+# The least estimate of such a response: the next one may be longer than the last ones.
 LEAST_RESPONSE_BYTES = 1 << 20
 # Metadata is made of parts that are encoded already, and every client needs it.
 LEAST_METADATA_BYTES = 64 << 10
@@ -137,7 +136,7 @@ class MemoryBudget:
         self.max_frame_bytes = UNLIMITED
         #: Connections that receive a frame with a lease of all of it.
         self.received: dict[Connection, Lease] = {}
-        #: Those that have a lease of what they received, and are not read until more has come.
+        #: Requests with a lease of the received bytes only, which are not read until more arrives.
         self.aside: dict[Connection, Lease] = {}
         self._unread: dict[Connection, Lease] = {}
         #: Connections that were closed because they made no progress.
@@ -230,7 +229,7 @@ class MemoryBudget:
         is_metadata = pool is self.metadata
         least = LEAST_METADATA_BYTES if is_metadata else LEAST_RESPONSE_BYTES
         size = max(context.route.response_bytes, least) * BUILDING
-        # Else it would wait until nobody has an unread response.
+        # Otherwise it would wait until no client has an unread response.
         size = min(size, pool.limit // 2)
         lease = pool.lease(client, size)
         if lease is None:
@@ -303,8 +302,8 @@ class MemoryBudget:
                     aside.add(lease, filled)
 
     def _silent(self, pool: Pool) -> Iterator[tuple[Connection, Pool]]:
-        """Those that were set aside and have been silent longest, while what was received of such
-        requests takes too much."""
+        """Connections of requests that were set aside, the longest silence first, while the
+        received bytes of such requests take too much memory."""
         silent = [
             (lease.active_at, number, connection)
             for number, (connection, lease) in enumerate(self.aside.items())
@@ -358,7 +357,7 @@ class MemoryBudget:
 
 
 class _Aside:
-    """What was received of the requests of a pool that were set aside."""
+    """The received bytes of the requests of a pool that were set aside."""
 
     def __init__(self, pool: Pool, leases: dict[Connection, Lease]) -> None:
         self._pool = pool

@@ -1,21 +1,20 @@
-"""Memory of one kind that clients share: who has some, who waits for it, and in which order.
+"""Memory of one kind that clients share: the leases, the waiting clients and their order.
 
-Every use of a pool is a `Lease`. A caller that gets none waits in its pool. Whenever a lease ends,
-the pool hands leases to those that wait; none of them asks again by a timer. The order:
+Every use of a pool is a `Lease`. A caller without a lease waits in its pool. Whenever a lease ends,
+the pool hands leases to waiting callers; no caller polls by a timer. The order:
 
-- One of each client in turn.
-- Of one client, one of each line in turn. A line is of requests of similar length, so that short
-  ones pass long ones; requests that were set aside have a line of their own, so that new ones, of
-  which most are received at once, pass those that have turned out to be slow, and the other way
-  round.
-- The first whose turn it is keeps its turn until it fits, so that large ones are not overtaken for
-  ever, and newcomers wait behind it.
+- One lease for each client in turn.
+- For one client, one lease for each of its lines in turn. A line has requests of similar length, so
+  short ones pass long ones. Requests that were set aside have a line of their own, so they do not
+  delay new ones, most of which arrive at once, and are not delayed by them.
+- The first request in turn keeps its turn until it fits: smaller ones do not overtake it for ever,
+  and newcomers wait behind it.
 
-One lease alone may be larger than the pool, so that what is allowed gets through.
+A lease may be larger than the pool if it is the only one, so that every allowed request is served.
 
-A client that has leases gets another one only while all its leases are not more than a share of
-what is free, so that others find room whatever it does; one that has none may take all that is
-free. A client that waits for its own share delays no other one.
+A client with leases gets another one only while they take no more than a share of the free memory,
+so memory is left for others. A client without leases may take all that is free. A client that waits
+for its own share delays no other client.
 
 Loop thread only. Nothing here waits: a check and the change that depends on it are one call.
 """
@@ -34,7 +33,7 @@ Resume = Callable[["Lease"], None]
 
 UNLIMITED = sys.maxsize
 
-# How many leases are handed out in one go, of a few microseconds each.
+# Leases that are granted in one turn, at a few microseconds each.
 GRANTS_AT_ONCE = 64
 
 # The line of requests that were set aside; that of others is the number of bits of their length.
@@ -52,8 +51,8 @@ class Lease:
         self.pool = pool
         self.client = client
         self.size = size
-        #: When its client was last seen to make progress, and where it was then; below 0 before
-        #: somebody has looked. See `MemoryBudget.relieve`.
+        #: The time and the position of the last progress that `MemoryBudget.relieve` saw; below 0
+        #: before its first check.
         self.active_at = 0.0
         self.marked_bytes = -1
         #: More has come of a request that was set aside.
@@ -94,11 +93,11 @@ class Pool:
     )
 
     def __init__(self, name: str, share: int = 1) -> None:
-        """`share`: a client may hold one part in so many of what is free."""
+        """`share`: a client may hold at most 1/`share` of the free memory."""
         self.name = name
         self.share = share
         self.limit = UNLIMITED
-        #: Of one client, whatever is free (ottla.address.request.max.bytes).
+        #: The limit of one client, also while more is free (ottla.address.request.max.bytes).
         self.client_limit = UNLIMITED
         #: With what needs no lease.
         self.used = 0
@@ -108,7 +107,7 @@ class Pool:
         self._used_by: dict[Client, int] = {}
         # The clients in the order of their turns, each with its lines in the order of theirs.
         self._waiters: OrderedDict[Client, OrderedDict[int, _Line]] = OrderedDict()
-        #: It is full: the first one of the turns waits for what anybody holds.
+        #: The pool is full: the first one of the turns waits for memory of any client.
         self.is_taken = False
         self._is_offering = False
 
@@ -201,7 +200,7 @@ class Pool:
     def _hand_out_one(self) -> bool:
         self.is_taken = False
         clients = self._waiters
-        # Those that wait for their own share have leases: there are not many of them.
+        # Clients that wait for their own share have leases: there are not many of them.
         for _ in range(len(clients)):
             client, number, waiter = self._first()
             size, resume = clients[client][number][waiter]
@@ -221,7 +220,7 @@ class Pool:
         return False
 
     def _first(self) -> tuple[Client, int, object]:
-        """Whose turn it is."""
+        """The client whose turn it is."""
         client, lines = next(iter(self._waiters.items()))
         number, line = next(iter(lines.items()))
         return client, number, next(iter(line))
@@ -236,13 +235,13 @@ class Pool:
         return held + size <= self.client_limit and held <= (self.limit - self.used) // self.share
 
     def is_waited_for(self, client: Client) -> bool:
-        """Whether somebody waits for what `client` holds: because the pool is full, or another
-        connection of the client for its share."""
+        """Whether memory of `client` is waited for: the pool is full, or another connection of the
+        client waits for the client's share."""
         return self.is_taken or client in self._waiters
 
     def most_aside(self, client: Client) -> int:
-        """How much of what `client` holds, or of all if the pool is full, may be of requests that
-        were set aside: half of it, and no more than leaves room for the one whose turn it is."""
+        """The bytes of `client`, or of all clients if the pool is full, that requests that were set
+        aside may hold: half, and not more than leaves room for the request in turn."""
         if not self.is_taken:
             free = self.limit - self.used + self._used_by.get(client, 0)
             return free // (self.share + 1) // 2
@@ -251,7 +250,7 @@ class Pool:
         return min(self.limit // 2, max(self.limit - size, 0))
 
     def count(self, client: Client, size: int) -> None:
-        """A client uses so much more, or less; without a check."""
+        """Add `size` bytes, which may be negative, to the use of a client, without a check."""
         self.used += size
         held = self._used_by.get(client, 0) + size
         if held:

@@ -83,7 +83,7 @@ ANONYMOUS = Principal("User", "ANONYMOUS")
 
 
 class OnCluster(NamedTuple):
-    """A check that needs one operation on the cluster, such as "ALTER", whatever is requested."""
+    """A check that needs one operation on the cluster, such as "ALTER", for any request."""
 
     operation: str
 

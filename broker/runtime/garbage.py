@@ -15,7 +15,7 @@ from collections.abc import Callable
 from time import thread_time
 from typing import Any
 
-# A run of young objects follows so many new ones. With 700, Python's own threshold, the requests in
+# New objects after which a young run follows. With 700, Python's own threshold, the requests in
 # progress are read again and again, and they are no garbage.
 YOUNG_OBJECTS = 10_000
 # Every fifth young run also reads the objects between young and old, and every second of these is a

@@ -1,4 +1,4 @@
-"""How much memory the process may use: the least of the control groups, the machine and RLIMIT.
+"""The memory that the process may use: the least of the control groups, the machine and RLIMIT.
 
 Linux only in its details: control groups of version 1 and 2 are read from `/sys/fs/cgroup`, in a
 container and outside of one. A limit of a parent group counts, too. On other systems the size of

@@ -1,4 +1,4 @@
-"""How many cores the process may use: the least of its affinity mask and its control groups."""
+"""The cores that the process may use: the least of its affinity mask and its control groups."""
 
 from __future__ import annotations
 

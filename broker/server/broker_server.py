@@ -417,7 +417,7 @@ async def _join_cluster(parts: Broker) -> None:
 
 
 async def _partition_count(store: ZnodeStore, topic: str) -> int | None:
-    """How many partitions an internal topic has, None when it does not exist yet."""
+    """The number of partitions of an internal topic, None if it does not exist yet."""
     try:
         data, _ = await store.get(znodes.topic_path(topic))
     except NoNode:

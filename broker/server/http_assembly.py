@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def observe(parts: Broker) -> Observed:
-    """What the state of the broker reads of its parts."""
+    """The parts that the state of the broker is read from."""
     metadata = parts.metadata
     remote_logs = parts.remote_logs
     return Observed(

@@ -130,7 +130,7 @@ class OpenListeners:
     def _authentication(
         self, endpoint: Endpoint
     ) -> tuple[Callable[[bytes], Principal] | None, NewSession | None]:
-        """How connections of a listener learn who the client is: from a certificate, or SASL."""
+        """The authentication of clients on a listener: by certificate, or SASL."""
         name = endpoint.listener_name
         if endpoint.uses_sasl:
             if self._sasl is None:

@@ -48,7 +48,7 @@ _EXPECTED = (
     "CorruptFile",
 )
 
-# What a start put off is done this long after it, when the first clients have had their responses.
+# Work that the start postponed runs after this time, when the first clients have their responses.
 _CALM_SECONDS = 2.0
 
 SUPERVISOR = "its supervisor"

@@ -36,7 +36,7 @@ logger = logging.getLogger("ottla.share")
 _RECORD_LOCKS = "group.share.partition.max.record.locks"
 DEFAULT_RECORD_LOCKS = 2000
 
-# What a request to a share coordinator may take beside its append.
+# The time that a request to a share coordinator may take beside its append.
 REQUEST_MARGIN_MS = 2000
 
 # How often the counts of groups are looked through for those that are deleted.

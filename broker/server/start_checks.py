@@ -1,4 +1,4 @@
-"""What a start checks before it leaves a trace: ports, log directories, certificates.
+"""The checks of a start before it writes anything: ports, log directories, certificates.
 
 Each mistake has a class of its own, so that `ottla start` ends with an exit code of its own
 (`broker/config/exit_codes.py`).
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from ottla.storage.directories.log_manager import LogManager
     from ottla.storage.files.log_directory import LogDirectory
 
-# Of the files of a directory so many are checked: the wrong owner is that of all, as a rule.
+# Maximum number of files checked per directory; usually all have the same owner.
 MAX_FILES_CHECKED = 200
-# A message names so many topics.
+# Maximum number of topics that a message names.
 MAX_TOPICS_NAMED = 5
 
-# What a start writes at least: meta.properties, checkpoints, the embedded znode store.
+# The least that a start writes: meta.properties, checkpoints, the embedded znode store.
 SPACE_NEEDED_BYTES = 64 * 1024
 # Checkpoints and other files of the directory, the embedded store, and logs of partitions.
 _OURS = re.compile(

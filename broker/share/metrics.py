@@ -101,7 +101,7 @@ class ShareStatistics:
                 counts[kind] += 1
 
     def locks_expired(self, key: SharePartitionKey, records: int) -> None:
-        """The acquisition locks of so many records ended."""
+        """Count records whose acquisition locks expired."""
         self._of(key).expired_locks += records
 
 

@@ -42,7 +42,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 START_SECONDS = 30.0
 STOP_SECONDS = 30.0
 
-# What differs from a broker that is started as a process. The internal topics have one partition
+# The differences from a broker that is started as a process. Internal topics have one partition
 # each: tests gain nothing from groups spread over 50, and creating 50 logs takes most of the time.
 _DEFAULTS = {
     "offsets.topic.num.partitions": "1",
@@ -55,7 +55,7 @@ Result = TypeVar("Result")
 # temporary directory.
 _running: set[Broker] = set()
 
-# A text for people names so many topics.
+# Maximum number of topics that a text for people names.
 _TOPICS_SHOWN = 5
 
 NOT_RUNNING = "the broker is not running: call start(), or use it in a `with` block"

@@ -1,4 +1,4 @@
-"""What a supervisor checks and opens before it forks: nothing here starts a thread or a loop."""
+"""The checks and preparations before a supervisor forks: nothing here starts a thread or a loop."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _check_locks(config: BrokerConfig) -> None:
 
 
 def _make_directories(config: BrokerConfig) -> None:
-    """With the modes of log directories, whatever the umask of the process is."""
+    """With the modes of log directories, independent of the umask of the process."""
     fs = RealFileSystem()
     for path in map(os.path.abspath, config.log_directories()):
         with suppress(OSError):  # its worker reports a broken directory

@@ -35,7 +35,7 @@ logger = logging.getLogger("ottla.worker")
 #: How often a worker reports its state.
 REPORT_SECONDS = 1.0
 MAX_MESSAGE_BYTES = 1 << 20
-"""A longer line would end the connection. The state with so many faults is smaller:"""
+"""A longer line would end the connection. The state with MAX_FAULTS faults is smaller."""
 MAX_FAULTS = 200
 MAX_REASON = 10_000
 """Letters of the reasons why a broker is not ready."""

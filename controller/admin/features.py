@@ -51,7 +51,7 @@ class Features:
         self.versions = versions
         self.supported = supported
         self.finalized: dict[str, int] = {}
-        # Those of Ottla's own features that are set, in effect or not.
+        # Ottla's own features that are set, in effect or not.
         self._own_levels: dict[str, int] = {}
 
     def is_compatible(self, broker: BrokerInfo) -> bool:

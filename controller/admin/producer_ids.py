@@ -22,6 +22,8 @@ MAX_PRODUCER_ID = 2**63 - 1
 
 
 class ProducerIdBlock(NamedTuple):
+    """`size` producer ids from `first` on."""
+
     first: int
     size: int
 

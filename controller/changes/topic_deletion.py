@@ -85,7 +85,7 @@ class TopicDeletionManager:
                 context.topics_ineligible_for_deletion.add(topic)
 
     def waits_for(self, topic: str) -> str:
-        """What keeps the deletion of a topic from its end, for a person."""
+        """The reason why the deletion of a topic is not complete, as text."""
         context = self.context
         if topic in context.topics_being_reassigned:
             return "the end of its reassignment"

@@ -46,7 +46,7 @@ from ottla.protocol.steps import Turn, over
 RETRY_SECONDS = 1.0
 """From a failed attempt to write the file to the next one."""
 VERIFY_SECONDS = 5.0
-"""How often the store looks whether the file is still there; a commit looks, too."""
+"""The interval at which the store checks that the file exists; a commit checks it, too."""
 
 
 def _wall_clock_ms() -> int:

@@ -182,7 +182,7 @@ class TreeFile:
             self._seen = self._look()  # the close moves the journal into the file
 
     def is_in_place(self) -> bool:
-        """Whether nobody else has deleted, replaced or changed the file or its journal."""
+        """Whether no other process deleted, replaced or changed the file or its journal."""
         now = self._look()
         return now == self._seen or (
             not self._trusts_times and _without_times(now) == _without_times(self._seen)
@@ -231,7 +231,7 @@ class TreeFile:
         self._must_write_all = self._is_damaged = False
 
     def _keep_others(self) -> None:
-        """Under another name: a copy that somebody put there may be the only one."""
+        """Under another name: a copy at that place may be the only one."""
         found = self._look()
         if found == self._kept:
             return  # by an attempt that failed later
@@ -627,7 +627,7 @@ class TreeCommits:
     def _committed(self) -> None:
         writers, self._writers = self._writers, []
         if not self._has_changes():
-            # Who waited since the commit began only read.
+            # Callers that have waited since the commit began only read.
             writers += self._waiters
             self._waiters = []
         self._is_repeated = False

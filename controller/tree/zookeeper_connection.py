@@ -320,7 +320,7 @@ class Client(KazooClient):  # type: ignore[misc]
 
     @property
     def session_timeout_ms(self) -> int:
-        """What the server agreed to."""
+        """The value that the server accepted."""
         return round(self._connection.session_seconds * 1000)
 
     def hold_connected(self) -> "_Held":

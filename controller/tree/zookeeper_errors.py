@@ -117,7 +117,7 @@ def exception_of(code: int) -> Exception:
 
 
 def sentence(error: BaseException) -> str:
-    """What went wrong, for a person: never empty."""
+    """The cause as text: never empty."""
     text = str(error)
     if text and not isinstance(error, KeyError):
         return text

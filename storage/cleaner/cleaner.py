@@ -79,14 +79,14 @@ class Cleaner:
         self._changed: set[str] = set()
         self._writing = Lock()  # cleaner threads share the files
         self._running: dict[Key, Compaction] = {}
-        # Those that have replaced segments, until their new names are durable.
+        # Segments that have replaced others, until their new names are durable.
         self._unsynced: dict[Key, Compaction] = {}
         # Logs whose compaction failed, with the reason: not compacted again until a restart.
         self.uncleanable: dict[Key, str] = {}
 
     @property
     def compactions(self) -> int:
-        """How many logs are being compacted."""
+        """The number of logs that are being compacted."""
         return len(self._running)
 
     def checkpoint_of(self, log: Log) -> int | None:

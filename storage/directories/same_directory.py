@@ -1,9 +1,8 @@
 """Directories that have more than one name: by a symbolic link, a bind mount, or a repetition.
 
-Two logs in one directory destroy each other, and the deletion of one is that of both. What a
-directory is is told by device and inode; of one that does not exist yet by those of the nearest
-directory above it and the names below that. Kafka compares canonical paths, and its lock is by
-device and inode.
+Two logs in one directory destroy each other, and the deletion of one deletes both. Directories are
+identified by device and inode; a directory that does not exist yet by those of the nearest existing
+parent and the names below it. Kafka compares canonical paths, and its lock is by device and inode.
 """
 
 from __future__ import annotations

@@ -20,12 +20,13 @@ from ottla.storage.files.set_aside import SetAside
 
 logger = logging.getLogger("ottla.storage")
 
-# Appends resume when so many times the minimum is free, so that a disk near the limit does not
+# Appends resume when this multiple of the minimum is free, so that a disk near the limit does not
 # change state all the time.
 _HYSTERESIS = 1.1
 
-# Written and deleted to learn whether a disk that refused a write takes one again: how much is free
-# does not tell, as of a quota. A batch of records has up to so many bytes by default.
+# Written and deleted to test whether a disk that refused a write accepts one again: the free-space
+# figure is not enough, for example under a disk quota. By default a batch of records has at most
+# `_PROBE_BYTES`.
 PROBE_FILE = ".ottla-space-check"
 _PROBE_BYTES = 1 << 20
 
@@ -76,7 +77,7 @@ class LogDirectory:
         self._refused_write = False  # for lack of space, and no write has succeeded since
         #: As last measured; None before that, and while the directory is offline.
         self.last_free_bytes: int | None = None
-        #: What was set aside on this disk and is still there (`note_set_aside`).
+        #: Records set aside on this disk that still exist (`note_set_aside`).
         self.set_aside: list[SetAside] = []
         # Recovery notes what it sets aside in the worker thread of its directory.
         self._set_aside_lock = Lock()

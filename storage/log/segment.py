@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 # Offsets in indexes, and offset deltas in a batch, are int32 and not negative.
 MAX_RELATIVE_OFFSET = 0x7FFFFFFF
-# Headers of so many bytes of batches are read, once, in spite of what the time index says: 2 ms.
+# Bytes of batches whose headers are read once, even if the time index disagrees; takes about 2 ms.
 _DISTRUSTED_BYTES = 1 << 20
 # Not read from the file yet. -1 is Kafka's "no timestamp".
 _UNKNOWN = -2

@@ -22,7 +22,7 @@ logger = logging.getLogger("ottla.storage")
 
 NO_EPOCH = -1
 NO_OFFSET = -1
-# Kafka's limit of batches in flight per producer: so many are recognised as duplicates.
+# Kafka's limit of batches in flight per producer: the last ones are recognised as duplicates.
 BATCHES_REMEMBERED = 5
 
 

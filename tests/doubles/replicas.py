@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
+from ottla.broker.cluster.broker_epoch import BrokerEpoch
 from ottla.broker.cluster.metadata_cache import MetadataCache
 from ottla.broker.replication.deferred_validation import DeferredValidation
+from ottla.broker.replication.fetcher_manager import FetcherManager
 from ottla.broker.replication.group_commit import GroupCommit
-from ottla.broker.replication.leader_and_isr import LeaderAndIsrApplier, NoFetchers
+from ottla.broker.replication.leader_and_isr import LeaderAndIsrApplier
 from ottla.broker.replication.partition import Partition, PartitionContext
+from ottla.broker.replication.replica_epochs import ReplicaEpochs
 from ottla.broker.replication.replica_manager import ReplicaManager
+from ottla.controller.tree.embedded_store import EmbeddedStore
 from ottla.protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
@@ -39,6 +43,21 @@ BROKER = 1
 TOPIC = "t"
 TOPIC_ID = b"t" * 16
 T = TypeVar("T")
+
+
+class _NoFetchers:
+    """No partition has a leader elsewhere."""
+
+    def add_fetcher_for_partitions(self, partitions: Iterable[Partition]) -> None:
+        """Nothing to do."""
+
+    def remove_fetcher_for_partitions(self, partitions: Iterable[Partition]) -> None:
+        """Nothing to do."""
+
+
+def no_fetchers() -> FetcherManager:
+    """Return fetchers that fetch nothing."""
+    return cast("FetcherManager", _NoFetchers())
 
 
 def run_now(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -97,7 +116,8 @@ class Replicas:
             self.logs,
             lambda _: self.config,
             self.clock.now_ms,
-            fetchers=NoFetchers(),
+            fetchers=no_fetchers(),
+            epochs=ReplicaEpochs(EmbeddedStore(), broker_id, BrokerEpoch()),
             on_leadership=lambda leaders, followers: None,
             before_delete=lambda partition: None,
             on_deleted=lambda partitions: None,

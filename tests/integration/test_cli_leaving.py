@@ -30,7 +30,7 @@ def test_what_comes_along_and_what_stays_behind(ottla: CommandLine) -> None:
     try:
         checks = json.loads(ottla("migrate", "--to", "kafka-4", "--json").output)["checks"]
         notes = {row["what"]: row["finding"] for row in checks if row["result"] == "note"}
-        assert notes["quotas"].startswith("1 entities have quotas")
+        assert notes["quotas"].startswith("the migration keeps the quotas of 1 entities")
         assert notes["groups"].startswith("settings of sharers stay behind")
         assert notes["features"].startswith("transaction.version 2 is off as soon as Kafka 3.9")
         assert not [text for text in notes.values() if "does not report its state" in text]
@@ -42,4 +42,4 @@ def test_what_comes_along_and_what_stays_behind(ottla: CommandLine) -> None:
 def test_another_way_is_a_wrong_argument(ottla: CommandLine) -> None:
     outcome = ottla("migrate", "--to", "kafka-5")
     assert outcome.code == 2
-    assert "the only way that is checked is kafka-4" in outcome.errors
+    assert "the only migration that is checked is the one to kafka-4" in outcome.errors

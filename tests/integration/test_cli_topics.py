@@ -164,13 +164,13 @@ def features_are_set(ottla: CommandLine) -> None:
         assert found["features"] == expected
     assert f"features: {name} 0-2 (finalized: 2)" in ottla.done("features").output
     for wrong, code, error in (
-        (f"{name}=9", 1, f"ottla: {name}: Could not apply finalized feature update"),
-        ("other=1", 1, "ottla: other: Could not apply finalized feature update"),
+        (f"{name}=9", 1, f"{name}: Could not apply finalized feature update"),
+        ("other=1", 1, "other: Could not apply finalized feature update"),
         (f"{name}=off", 2, f"ottla: --set {name}=off is not NAME=LEVEL"),
     ):
         refused = ottla("features", "--set", wrong)
         assert refused.code == code
-        assert refused.errors.startswith(error)
+        assert error in refused.errors
 
 
 def test_client_properties_are_checked_before_anything_is_asked(

@@ -47,7 +47,7 @@ _BEARER = "Bearer "
 ACTION_HEADER = "X-Ottla-Console"
 ACTION = "1"
 
-# What quotas and logs know the console as.
+# The client id of the console in quotas and logs.
 CLIENT_ID = "ottla-console"
 
 

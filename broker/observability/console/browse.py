@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 # Partitions that one look reads, from each a part of the bounds below.
 MAX_PARTITIONS = 64
-# What one look reads at most. A record that the filter drops counts, too.
+# The most that one look reads. A record that the filter drops counts, too.
 MAX_SCANNED = 50_000
 MAX_BYTES = 16 << 20
 FETCH_BYTES = 1 << 20
@@ -210,7 +210,7 @@ class Browser:
         return result
 
     def partitions(self, query: Query) -> list[TopicPartition]:
-        """Those that a look reads. KafkaError if there are none."""
+        """The partitions that a look reads. KafkaError if there are none."""
         topic = self._client.metadata.snapshot.topics.get(query.topic)
         if topic is None:
             raise KafkaError(

@@ -438,7 +438,7 @@ MAX_LISTED = 2000
 
 
 class Offsets(NamedTuple):
-    """Those that are known, and a sentence for each broker that did not respond."""
+    """The known ones, and a sentence for each broker that did not respond."""
 
     found: dict[TopicPartition, int]
     problems: list[str]

@@ -124,7 +124,7 @@ class Throttles:
             other = broker_that_answered(response)
             if other is not None:
                 found.append(identity_problem(other, broker_id))
-            throttles += values_set(response, "broker")
+            throttles += values_set(response)
         throttles += await self._of_topics(viewer)
         request = ListPartitionReassignmentsRequest(topics=None)
         ongoing = await client.ask(
@@ -147,7 +147,7 @@ class Throttles:
             response = await self._client.ask(
                 viewer, self._client.broker_id, request, DescribeConfigsResponse
             )
-            found += values_set(response, "topic")
+            found += values_set(response)
         return found
 
 

@@ -433,7 +433,7 @@ class GroupActions:
     async def _targets(
         self, given: Parameters, wanted: list[TopicPartition], before: Offsets, viewer: Viewer
     ) -> tuple[Offsets, list[str]]:
-        """Where each partition goes: never beyond what the log has."""
+        """The new offset of each partition, within the offsets of the log."""
         way = given.text("to")
         ends, starts = await asyncio.gather(
             list_offsets(self._client, viewer, wanted, LATEST),

@@ -45,7 +45,7 @@ QUIET_INTERVAL_MS = 30_000
 QUIET_AFTER_MS = 60_000
 # A minute of the pace of a group.
 PACE_SAMPLES = 12
-# What a page waits for a sample.
+# The time that a page waits for a sample.
 FRESH_SECONDS = 5.0
 # An hour. A point of the traffic is five numbers, one of a group is two.
 MAX_POINTS = 720
@@ -245,7 +245,7 @@ class History:
             Operation.DESCRIBE_CONFIGS
         ):
             return
-        # Who does not respond is known already.
+        # A broker that does not respond is known already.
         asked = [
             each
             for each in self._client.brokers()
@@ -350,7 +350,7 @@ class History:
         kept.append(sums)
 
     def pace(self, group_id: str) -> Pace | None:
-        """How fast a group reads, None before there are two samples to compare."""
+        """The rate at which a group reads, None before there are two samples to compare."""
         kept = self._sums.get(group_id)
         if kept is None or len(kept) < 2:
             return None

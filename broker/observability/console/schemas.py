@@ -254,7 +254,7 @@ def parsed(body: bytes) -> Schema:
         return Schema(schema, shape_of(schema))
     except UnusableSchema:
         raise
-    except Exception as error:  # whatever fastavro and json find wrong
+    except Exception as error:  # fastavro and json raise errors of many types
         raise UnusableSchema(f"it is not an Avro schema ({type(error).__name__})") from None
 
 
@@ -268,7 +268,7 @@ def decoded(schema: Schema, data: bytes) -> str:
     try:
         value = _fastavro().schemaless_reader(source, schema.parsed, None)
         text = json_text(value)
-    except Exception as error:  # whatever is wrong with bytes of a producer
+    except Exception as error:  # bytes of a producer can be invalid in any way
         raise UnusableSchema(
             f"a record does not have this schema ({type(error).__name__})"
         ) from None
@@ -278,7 +278,7 @@ def decoded(schema: Schema, data: bytes) -> str:
 
 
 def _depth(value: Any) -> int:
-    """How deeply lists and objects are nested."""
+    """The depth of nested lists and objects."""
     depth, level = 0, [value]
     while level:
         depth += 1

@@ -58,7 +58,7 @@ logger = logging.getLogger("ottla.security")
 # Another broker may change the same resource at the same time; more often than that it does not.
 MAX_UPDATE_ATTEMPTS = 10
 
-# Resources that are read at once. Decoding so many, with a few ACLs each, takes about a
+# Resources that are read at once. Decoding them, with a few ACLs each, takes about a
 # millisecond; then the loop serves others before the next are read.
 RESOURCES_AT_ONCE = 100
 

@@ -63,7 +63,7 @@ class SaslListeners:
         self._is_stopped = False
 
     def new_session(self, listener_name: str) -> NewSession:
-        """What makes the session of a new connection on a listener. Raises ConfigError.
+        """The factory of the sessions of new connections on a listener. Raises ConfigError.
 
         Called again for an open listener whose settings changed.
         """

@@ -11,6 +11,7 @@ from typer.main import get_command
 from ottla.broker.__main__ import USAGE as START
 from ottla.cli.app import app
 from ottla.cli.healthcheck import USAGE as HEALTHCHECK
+from ottla.cli.zookeeper import DESCRIPTION as ZOOKEEPER
 from ottla.cli.zookeeper import main as zookeeper
 
 
@@ -27,9 +28,13 @@ def commands(group: Any, path: str) -> dict[str, Any]:
 
 
 ALL = commands(get_command(app), "ottla")
-# These two do not import Typer and have their own help texts.
+# Commands without Typer have their own help texts.
 LENIENT: dict[str, Any] = {"resilient_parsing": True, "max_content_width": 80}
-OWN_HELP = {"ottla start": START, "ottla healthcheck": HEALTHCHECK}
+OWN_HELP = {
+    "ottla start": START,
+    "ottla healthcheck": HEALTHCHECK,
+    "ottla zookeeper": ZOOKEEPER,
+}
 
 
 @pytest.mark.parametrize("typed", ALL)

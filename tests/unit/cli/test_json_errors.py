@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from ottla.cli.app import FAMILIES, app
+from ottla.cli.app import app
+from ottla.cli.families import FAMILIES
 from ottla.cli.healthcheck import main as healthcheck
 from tests.doubles.command_line import CommandLine
 
@@ -77,3 +78,20 @@ def test_healthcheck(capsys: pytest.CaptureFixture[str]) -> None:
     assert healthcheck(["--json", "--no"], {}) == 2
     found = json.loads(capsys.readouterr().out)
     assert (found["healthy"], "has no option --no" in found["reason"]) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("groups list --state stabel", "--state stabel is not one of PreparingRebalance, "),
+        ("groups list --type modern", "--type modern is not one of classic, consumer, share"),
+        ("migrate --to kafka-5", "the only migration that is checked is the one to kafka-4"),
+    ],
+)
+def test_a_wrong_value_is_wrong_usage_before_a_connection(
+    line: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        app([*line.split(), "--bootstrap", "127.0.0.1:1"])
+    assert ended.value.code == 2
+    assert text in capsys.readouterr().err

@@ -54,10 +54,12 @@ kafka-console-producer --topic orders --compression-codec zstd --request-timeout
 = produce orders --timeout 1.5 --codec zstd
 kafka-console-producer --topic t --property parse.key=true --property key.separator=: --sync
 = produce t --key-separator :
+kafka-console-producer --topic t --request-required-acks -1
+= produce t --acks all
 kafka-console-producer --topic t --producer-property acks=1 --property null.marker=NULL
 = produce t --acks 1 --null NULL
 kafka-console-consumer --topic orders --from-beginning --max-messages 3
-= consume orders --from-beginning --max 3 --follow
+= consume orders --max 3 --from-beginning --follow
 kafka-console-consumer --topic orders --timeout-ms 1000 --isolation-level read_committed
 = consume orders --read-committed --from-end
 kafka-console-consumer --topic t --partition 0 --offset earliest --property print.key=true
@@ -72,12 +74,16 @@ kafka-console-consumer --topic t --value-deserializer a.StringDeserializer
 = consume t --follow
 kafka-console-consumer --topic t --formatter kafka.tools.DefaultMessageFormatter
 = consume t --follow
+kafka-console-consumer --topic t --group g --from-beginning --timeout-ms 5
+= consume t --group g
 consume --topic orders --max-messages 1 --offset latest
 = consume orders --max 1 --from-end
 kafka-consumer-groups --describe --group billing --members --verbose
 = groups describe billing --members
 kafka-consumer-groups --describe --all-groups
 = groups describe --all
+kafka-consumer-groups --list --state stable --state
+= groups list --state stable
 kafka-consumer-groups --list --state stable,empty --type classic
 = groups list --state stable --state empty --type classic
 kafka-consumer-groups --reset-offsets --topic orders:0 --group billing --shift-by -5 --dry-run
@@ -102,9 +108,13 @@ kafka-configs --describe --broker-defaults --zookeeper zk:2181
 kafka-configs --describe --broker-logger 1
 = configs describe logger 1
 kafka-configs --alter --user alice --client c --add-config producer_byte_rate=1024
-= quotas alter --client c --user alice --set producer_byte_rate=1024
+= quotas alter --user alice --client c --set producer_byte_rate=1024
 kafka-configs --alter --user-defaults --delete-config producer_byte_rate
 = quotas alter --user-default --remove producer_byte_rate
+kafka-configs --describe --entity-type users --entity-default --entity-type clients --entity-name c
+= quotas describe --user-default --client c
+kafka-configs --alter --topic t --add-config a=1,,b=2,
+= configs set topic t a=1 b=2
 kafka-configs --describe --client-defaults
 = quotas describe --client-default
 kafka-configs --describe --ip 10.0.0.1
@@ -136,7 +146,20 @@ kafka-acls --list --topic orders --resource-pattern-type match
 kafka-acls --list --principal User:a
 = acls list --principal User:a
 kafka-acls --remove --allow-principal User:a --operation Read --topic orders --force
-= acls remove --topic orders -o Read --principal User:a --yes
+= acls remove --topic orders -o Read --principal User:a --permission allow --host '*' --yes
+kafka-acls --remove --allow-principal U:a --deny-principal U:b --deny-host h --topic t
+= acls remove --topic t -o all --principal U:a --permission allow --host '*'
+= acls remove --topic t -o all --principal U:b --permission deny --host h
+kafka-acls --remove --topic t
+= acls remove --topic t
+kafka-acls --add --allow-principal U:a --allow-host h --deny-principal U:b --topic t
+= acls add --topic t -o all --allow U:a --host h
+= acls add --topic t -o all --deny U:b
+kafka-acls --list --principal U:a --principal U:b --topic t --resource-pattern-type prefixed
+= acls list --topic t --principal U:a --prefixed
+= acls list --topic t --principal U:b --prefixed
+acls remove --principal User:a --producer --topic t
+= acls remove --topic t -o write -o describe -o create --principal User:a
 acls add --allow-principal User:a --operation Read --topic orders
 = acls add --operation Read --topic orders --allow User:a
 kafka-reassign-partitions --generate --topics-to-move-json-file t --broker-list 1,2
@@ -268,10 +291,45 @@ def test_a_refused_flag_names_the_command(tool: Any, flag: str) -> None:
         ("kafka-console-producer --topic t --property parse.headers=true", "--json-lines"),
         ("kafka-consumer-groups --delete --all-groups", "ottla groups delete GROUP"),
         ("kafka-consumer-groups --list --timeout soon", "number of milliseconds"),
-        ("kafka-leader-election --election-type best", "preferred or unclean"),
+        (
+            "kafka-leader-election --all-topic-partitions --election-type best",
+            "preferred or unclean",
+        ),
         ("kafka-get-offsets --topic-partitions orders:0-3", "name the partitions"),
         ("kafka-transactions find-hanging --topic t --partition 0", "transactions producers t:0"),
         ("kafka-storage.sh format", "ottla start"),
+        ("kafka-topics --list=x", "--list of kafka-topics has no value"),
+        ("kafka-topics --create --topic t --exclude-internal", "does not fit create"),
+        ("topics describe --list", "`ottla topics list`"),
+        ("kafka-configs --alter --topic t --add-config a", "a is not NAME=VALUE"),
+        ("kafka-configs --alter --topic t --add-config =a", "=a is not NAME=VALUE"),
+        ("kafka-configs --alter --topic a --topic b --add-config a=1", "name one entity"),
+        ("kafka-configs --alter --user a --user b --add-config a=1", "name one entity"),
+        ("kafka-configs --alter --user a --ip b --add-config a=1", "name one entity"),
+        ("kafka-configs --alter --entity-type users --add-config a=1", "--entity-default"),
+        ("kafka-configs --describe --entity-name a --topic t", "needs an --entity-type"),
+        ("kafka-configs --describe --topic t --add-config a=1", "needs --alter"),
+        ("kafka-configs --alter --topic t --add-config-file /no", "--add-config-file /no: No such"),
+        ("kafka-console-consumer --topic t --timeout-ms soon", "number of milliseconds"),
+        ("kafka-console-consumer --topic t --from-beginning --offset 5", "choose one of"),
+        ("consume t --timeout-ms 5 --follow", "leave out --follow"),
+        # Kafka's tool refuses it, too; `groups delete g t` would delete the group t.
+        ("kafka-consumer-groups --delete --group g --topic t", "does not fit delete"),
+        ("kafka-consumer-groups --list --group g", "does not fit list"),
+        ("kafka-consumer-groups --list --timeout 2147483648", "number of milliseconds"),
+        ("kafka-consumer-groups --reset-offsets --group g --dry-run --execute", "choose one"),
+        ("groups reset-offsets g t --dry-run --execute", "choose one"),
+        ("kafka-leader-election --election-type preferred", "exactly one of"),
+        ("kafka-leader-election --partition 0 --all-topic-partitions", "elect-leaders NAME:0"),
+        ("kafka-get-offsets --partitions 0", "name the topic"),
+        ("kafka-acls --add --allow-principal U:a", "needs a resource"),
+        ("kafka-acls --add --allow-host h --topic t", "needs --allow-principal"),
+        ("kafka-acls --add --allow-principal U:a --consumer --topic t", "needs --group"),
+        ("kafka-acls --add --allow-principal U:a --producer --group g", "needs --topic"),
+        ("kafka-acls --add --deny-principal U:a --producer --topic t", "does not go with"),
+        ("kafka-acls --add --producer --topic t --cluster", "--cluster of kafka-acls does not"),
+        ("kafka-acls --add --allow-principal U:a --idempotent --topic t", "needs --producer"),
+        ("kafka-acls --remove --principal U:a --topic t", "needs --list"),
     ],
 )
 def test_a_wrong_line(typed: str, answer: str) -> None:
@@ -279,6 +337,23 @@ def test_a_wrong_line(typed: str, answer: str) -> None:
         plan(shlex.split(typed), _options_of)
     assert answer in str(failed.value)
     assert failed.value.code == USAGE
+
+
+def test_no_words_are_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        plan(["kafka-topics"], _options_of)
+    assert ended.value.code == USAGE
+    assert "--under-replicated-partitions" in capsys.readouterr().out
+
+
+def test_the_first_of_two_commands_fails_without_a_traceback(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    line = "kafka-acls --add --allow-principal U:a --topic t --group g --unknown"
+    with pytest.raises(SystemExit) as ended:
+        app(shlex.split(line))
+    assert ended.value.code == USAGE
+    assert capsys.readouterr().err.count("No such option") == 1
 
 
 def test_settings_of_a_file(tmp_path: Path) -> None:
@@ -299,7 +374,8 @@ def test_settings_of_a_file(tmp_path: Path) -> None:
         "quotas describe --user alice",
         "acls list --topic orders",
         "status",
-        "groups describe billing --topic orders",
+        "groups describe billing",
+        "transactions describe abort",
         "",
     ],
 )

@@ -73,6 +73,18 @@ def test_long_names_fold_and_numbers_stay_whole(
     assert "123.4 MiB" in printed
 
 
+def test_wide_characters_fit_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "40")
+    row = {f"column{number}": "\u65e5" * 30 for number in range(4)}
+    print_rows([row], list(row))
+    printed = capsys.readouterr().out
+    assert printed.count("\u65e5") == 120
+    assert max(len(line) + line.count("\u65e5") for line in printed.splitlines()) <= 40
+
+
 def test_fields_notes_and_sentences(capsys: pytest.CaptureFixture[str]) -> None:
     print_fields({"group": HOSTILE})
     say(f"Group {HOSTILE} deleted.")

@@ -1,16 +1,27 @@
 """The order of Java's hash tables."""
 
+import pytest
+
 from ottla.protocol.java_order import first_of_hash_set, hash_map_order, string_hash
 from ottla.protocol.steps import run_at_once
 from ottla.protocol.topics import TopicPartition
 
 
-def test_string_hashes() -> None:
-    assert string_hash("") == 0
-    assert string_hash("a") == 97
-    assert string_hash("hello") == 99162322
-    assert string_hash("polygenelubricants") == 1 << 31
-    assert string_hash("\U0001f600") == 0xD83D * 31 + 0xDE00
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", 0),
+        ("a", 97),
+        ("abc", 96_354),
+        ("console-consumer-84505", 164_981_533),
+        ("polygenelubricants", -(2**31)),
+        ("\u00e9", 233),
+        ("\u65e5\u672c", 835_047),
+        ("\U0001f600", 0xD83D * 31 + 0xDE00),
+    ],
+)
+def test_string_hash(text: str, expected: int) -> None:
+    assert string_hash(text) == expected
 
 
 def test_small_maps_go_by_the_last_bits() -> None:

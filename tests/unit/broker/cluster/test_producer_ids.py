@@ -6,7 +6,8 @@ import logging
 import pytest
 
 from ottla.broker.cluster import producer_ids
-from ottla.broker.cluster.producer_ids import ProducerIdBlock, ProducerIdManager
+from ottla.broker.cluster.producer_ids import ProducerIdManager
+from ottla.controller.admin.producer_ids import ProducerIdBlock
 from ottla.protocol.errors import ErrorCode
 from tests.doubles.eventually import eventually_async
 

@@ -9,7 +9,6 @@ import pytest
 
 from ottla.broker.replication import directory_failures
 from ottla.broker.replication.directory_failures import LogDirFailureHandler
-from ottla.broker.replication.leader_and_isr import NoFetchers
 from ottla.broker.replication.partition import Partition
 from ottla.controller.tree import znodes
 from ottla.controller.tree.embedded_store import EmbeddedStore
@@ -23,7 +22,7 @@ from ottla.protocol.messages.leader_and_isr import (
 from ottla.protocol.topics import TopicPartition
 from ottla.storage.directories.log_manager import LogManager
 from tests.doubles.memory_file_system import MemoryFileSystem
-from tests.doubles.replicas import TOPIC, TOPIC_ID, Replicas, codes
+from tests.doubles.replicas import TOPIC, TOPIC_ID, Replicas, codes, no_fetchers
 
 
 class Scene(Replicas):
@@ -39,7 +38,7 @@ class Scene(Replicas):
         self.gone: list[Partition] = []
         self.all_failed = 0
         self.failures = LogDirFailureHandler(
-            *(self.logs, self.manager, self.store, NoFetchers(), self.gone.extend),
+            *(self.logs, self.manager, self.store, no_fetchers(), self.gone.extend),
             self._all_failed,
             needs_all=needs_all,
         )

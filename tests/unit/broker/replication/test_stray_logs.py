@@ -92,7 +92,10 @@ async def after_start(
         if topic is not None:
             await store.create(znodes.topic_path("t"), topic, make_parents=True)
         await tree.create(store)
-        count = await rename_stray_logs(manager, store, US, held=held, tree_is_older=is_older)
+        hosted = Replicas().leader_and_isr
+        count = await rename_stray_logs(
+            manager, store, US, hosted, held=held, tree_is_older=is_older
+        )
     finally:
         await store.close()
     assert count == 1 - len(manager.logs())
@@ -193,7 +196,7 @@ async def test_a_disk_that_fails_meanwhile_is_said(caplog: pytest.LogCaptureFixt
     store = EmbeddedStore()
     await store.connect()
     try:
-        assert await rename_stray_logs(manager, store, US) == 0
+        assert await rename_stray_logs(manager, store, US, Replicas().leader_and_isr) == 0
     finally:
         await store.close()
     assert "Failed to rename stray log t-0" in caplog.text
@@ -201,7 +204,8 @@ async def test_a_disk_that_fails_meanwhile_is_said(caplog: pytest.LogCaptureFixt
 
 def test_nothing_is_requested_for_an_empty_disk() -> None:
     """Not even whether the tree can be reached: this is on the way of every first start."""
-    coroutine = rename_stray_logs(manager_on(MemoryFileSystem()), EmbeddedStore(), US)
+    logs, hosted = manager_on(MemoryFileSystem()), Replicas().leader_and_isr
+    coroutine = rename_stray_logs(logs, EmbeddedStore(), US, hosted)
     with pytest.raises(StopIteration) as stopped:
         coroutine.send(None)
     assert stopped.value.value == 0
