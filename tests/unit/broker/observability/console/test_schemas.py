@@ -49,6 +49,11 @@ def doubling(depth: int) -> Any:
     return inner
 
 
+def named_field(name: str) -> Any:
+    """A record of one byte, whose JSON has the name of its field."""
+    return {"type": "record", "name": "item", "fields": [{"name": name, "type": "int"}]}
+
+
 def nested(depth: int) -> Any:
     found: Any = "int"
     for _ in range(depth):
@@ -65,6 +70,8 @@ def nested(depth: int) -> Any:
         (record("list", ["null", "list"]), "recursive"),
         (doubling(12), "more than 1000 fields"),
         (nested(100), "deeper"),
+        ({"type": "array", "items": named_field("f" * 201)}, "names of more than 200"),
+        ({"type": "enum", "name": "E", "symbols": ["S" * 201]}, "names of more than 200"),
         ({"type": "nonsense"}, "not an Avro schema"),
         (None, "not an Avro schema"),
     ],
