@@ -50,7 +50,10 @@ def test_a_controlled_stop_hands_leadership_over_first(tmp_path: Path) -> None:
         records.create_topic()
         assert records.leaders() == {1, 2, 3}
         assert cluster[3].stop() == 0
-        assert "Controlled shutdown succeeded: no partition waits for another leader" in cluster[3].log()
+        assert (
+            "Controlled shutdown succeeded: no partition waits for another leader"
+            in cluster[3].log()
+        )
         eventually(lambda: records.leaders() == {1, 2}, "a broker has the old leaders")
 
 

@@ -308,7 +308,10 @@ def test_a_broker_that_goes_asks_until_another_takes_over(seen: ClusterView) -> 
     seen.cluster[3].wait_for_log("have no other in-sync replica")
     seen.cluster[1].start()
     assert seen.cluster[3].wait_for_end() == 0
-    assert "Controlled shutdown succeeded: no partition waits for another leader" in seen.cluster[3].log()
+    assert (
+        "Controlled shutdown succeeded: no partition waits for another leader"
+        in seen.cluster[3].log()
+    )
     seen.wait_for_leaders("handed", [1], 1, 2)
     assert (seen.state("handed")["leader"], seen.state("handed")["isr"]) == (1, [1])
     seen.wait_for_same_data("handed", 1, 3)

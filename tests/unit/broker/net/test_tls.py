@@ -150,7 +150,9 @@ async def test_a_request_that_was_set_aside_within_a_record_goes_on(
         with closing(slow):
             async with asyncio.timeout(5):
                 while not response_bytes(tls):
-                    incoming.write(await loop.sock_recv(slow, 1 << 20))
+                    received = await loop.sock_recv(slow, 1 << 20)
+                    assert received, "the broker closed the connection"
+                    incoming.write(received)
         for client in others:
             await client.receive()
 
