@@ -147,11 +147,10 @@ class SchemaRegistry:
             self._host, self._port = parts.hostname, parts.port
         except ValueError:
             parts, self._host = urlsplit(""), None
-        if parts.scheme not in ("http", "https") or not self._host or parts.username is not None:
-            raise ConfigError(
-                f"{URL}: {url!r} is not a URL such as http://registry:8081; user and password are "
-                "in ottla.console.schema.registry.user.info"
-            )
+        if "@" in url:  # the error is logged: it has no password
+            raise ConfigError(f"{URL} has a user; user and password are in {URL[:-3]}user.info")
+        if parts.scheme not in ("http", "https") or not self._host:
+            raise ConfigError(f"{URL}: {url!r} is not a URL such as http://registry:8081")
         self._secure = parts.scheme == "https"
         self._path = parts.path.rstrip("/")
         self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}

@@ -8,14 +8,17 @@ from typing import Any
 import fastavro
 import pytest
 
+from ottla.broker.config.errors import ConfigError
 from ottla.broker.observability.console import schemas
 from ottla.broker.observability.console.schemas import (
+    SchemaRegistry,
     Shape,
     UnusableSchema,
     decoded,
     parsed,
     shape_of,
 )
+from ottla.broker.runtime.tasks import WorkerPool
 
 
 def record(name: str, *types: Any) -> dict[str, Any]:
@@ -109,3 +112,13 @@ def test_without_fastavro(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schemas.importlib, "import_module", missing)
     with pytest.raises(UnusableSchema, match="pip install"):
         parsed(response("int"))
+
+
+@pytest.mark.parametrize(
+    "url", ["http://u:secret@registry:8081", "u:secret@registry", "http://u:secret@[::1"]
+)
+def test_a_password_in_the_url_is_refused_and_not_shown(url: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        SchemaRegistry(url, None, WorkerPool(threads=1))
+    assert "secret" not in str(caught.value)
+    assert "user.info" in str(caught.value)
