@@ -333,12 +333,12 @@ class MemoryBudget:
         """Those that were set aside and have been silent longest, while what was received of such
         requests takes too much; also those that wait to go on, once there are no other ones."""
         silent = [
-            (lease.active_at, number, connection)
+            (lease.has_more, lease.active_at, number, connection)
             for number, (connection, lease) in enumerate(self.aside.items())
             if lease.pool is pool and self._watched - lease.active_at >= SILENCE_SECONDS
         ]
         aside = _Aside(pool, self.aside if silent else {})
-        for _, _, connection in sorted(silent):
+        for _, _, _, connection in sorted(silent):
             lease = self.aside.get(connection)
             if lease is None or (lease.has_more and aside.total < pool.held):
                 continue

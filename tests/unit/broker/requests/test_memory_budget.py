@@ -475,6 +475,26 @@ def test_requests_that_send_a_little_again_and_again_shut_nobody_out() -> None:
     assert len(scene.closed) < len(slow)
 
 
+def test_silent_ones_are_closed_before_those_that_wait_to_go_on() -> None:
+    scene = Scene()
+    waits, silent = (scene.begin(f"10.0.0.{number}", 5 * MIB) for number in range(2))
+    for sender in (waits, silent):
+        sender.receive(5 * MIB - 10_000)
+    waiting = scene.begin("10.1.0.1", 4 * MIB)
+    scene.look()
+    silent.receive(LEAST_PROGRESS_BYTES)
+    scene.look()
+    scene.look()
+    assert all(scene.is_aside(waits, silent))
+    scene.memory.aside[waits].has_passed = True  # type: ignore[index]
+    take_up(scene, waits, 10_000, [])
+    scene.look()
+    while not scene.closed:
+        scene.look(2.0)  # the first one at which either may be closed
+    assert scene.closed == [silent]
+    assert scene.resumed == [waiting]
+
+
 def test_short_ones_do_not_overtake_a_long_one_of_their_client_for_ever() -> None:
     pool = pool_of(1_000)
     pool.client_limit = 100
