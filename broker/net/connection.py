@@ -292,9 +292,9 @@ class Connection:
             self._frame = bytearray(frame[: self._filled])
         self._muted = True
         left = self._frame_size - self._filled
-        self._sock.setsockopt(
-            socket.SOL_SOCKET, socket.SO_RCVLOWAT, min(LEAST_PROGRESS_BYTES, left)
-        )
+        # A TLS record of which most has come may lack less than that.
+        least = 1 if self.reads_ahead else min(LEAST_PROGRESS_BYTES, left)
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
         self._services.memory.set_aside(self, self._filled)
 
     def _take_up(self) -> None:

@@ -27,12 +27,14 @@ in the last second, and slow ones: they keep the memory of the received bytes an
 request that was set aside waits for a lease again when more of it arrives. So a slow client delays
 others for a second or two, and announced bytes that are not sent cost nothing. Slow requests are
 set aside only while the received bytes of such requests take a quarter of the memory or less: an
-incomplete request is of no use.
+incomplete request is of no use. For the same reason a request of a client that holds nothing else
+continues out of turn: no memory is freed before one is complete.
 
 Connections close in two cases. If the received bytes of requests that were set aside take more than
 half of the memory, connections that have been silent for `SILENCE_SECONDS` are closed, the longest
-silence first, until it is half. A connection is also closed if its client reads nothing of its
-responses for `STALL_SECONDS` while others wait for the same memory.
+silence first, until it is half; if nothing but such requests is left and others still find no room,
+those that have sent more and wait count as silent, too. A connection is also closed if its client
+reads nothing of its responses for `STALL_SECONDS` while others wait for the same memory.
 
 Loop thread only. Nothing here waits: a check and the change that depends on it are one call.
 """
@@ -66,6 +68,9 @@ SILENCE_SECONDS = 10.0
 LONGEST_LOOK_SECONDS = 2.0
 # A request that is complete within this number of looks, at its present rate, is not set aside.
 SOON_LOOKS = 4
+# A request that would take more than a minute at its present rate counts as one that received
+# nothing: most clients give up after half a minute (request.timeout.ms).
+LATE_LOOKS = 60
 # Fewer bytes than this, less than a packet, count as no progress.
 LEAST_PROGRESS_BYTES = 1024
 
@@ -275,6 +280,7 @@ class MemoryBudget:
         for pool in (self.small, self.large, self.reserve):
             if pool.waiting:
                 self._set_aside_slowest(pool)
+                self._let_go_on(pool)
                 yield from self._silent(pool)
         if any(pool.waiting for pool in self.pools):
             yield from self._not_reading()
@@ -294,26 +300,48 @@ class MemoryBudget:
         for came, _, connection, lease in sorted(slowest):
             if pool.is_waited_for(lease.client):
                 filled = connection.filled_bytes
-                if came < LEAST_PROGRESS_BYTES or (
-                    came * SOON_LOOKS < lease.size - filled
+                left = lease.size - filled
+                if came < max(LEAST_PROGRESS_BYTES, left // LATE_LOOKS) or (
+                    came * SOON_LOOKS < left
                     and (aside.of(lease.client) + filled) * 2 <= pool.most_aside(lease.client)
                 ):
                     connection.set_aside()
                     aside.add(lease, filled)
 
+    def _let_go_on(self, pool: Pool) -> None:
+        """Hand out leases to requests that were set aside and wait for what such requests hold: of
+        these nothing is given back before one is complete. One of each client that holds nothing
+        else; while the pool is full, one of all."""
+        aside = _Aside(pool, self.aside)
+        if pool.is_taken and aside.total < pool.held:
+            return
+        for connection, lease in list(self.aside.items()):
+            client = lease.client
+            if (
+                lease.pool is pool
+                and lease.has_more
+                and aside.clients.get(client) == pool.clients.get(client)
+                and not (pool.is_taken and lease.has_passed)
+            ):
+                is_taken = pool.is_taken
+                if pool.hand_out_to(connection, client) and is_taken:
+                    lease.has_passed = True
+                    return
+
     def _silent(self, pool: Pool) -> Iterator[tuple[Connection, Pool]]:
         """Connections of requests that were set aside, the longest silence first, while the
-        received bytes of such requests take too much memory."""
+        received bytes of such requests take too much memory; also those that wait to continue,
+        once no other requests are left."""
         silent = [
-            (lease.active_at, number, connection)
+            (lease.has_more, lease.active_at, number, connection)
             for number, (connection, lease) in enumerate(self.aside.items())
-            if lease.pool is pool
-            and not lease.has_more
-            and self._watched - lease.active_at >= SILENCE_SECONDS
+            if lease.pool is pool and self._watched - lease.active_at >= SILENCE_SECONDS
         ]
         aside = _Aside(pool, self.aside if silent else {})
-        for _, _, connection in sorted(silent):
-            lease = self.aside[connection]
+        for _, _, _, connection in sorted(silent):
+            lease = self.aside.get(connection)
+            if lease is None or (lease.has_more and aside.total < pool.held):
+                continue
             if pool.is_waited_for(lease.client) and (
                 aside.of(lease.client) > pool.most_aside(lease.client)
             ):
@@ -361,17 +389,17 @@ class _Aside:
 
     def __init__(self, pool: Pool, leases: dict[Connection, Lease]) -> None:
         self._pool = pool
-        self._total = 0
-        self._clients: dict[Client, int] = {}
+        self.total = 0
+        self.clients: dict[Client, int] = {}
         for lease in leases.values():
             if lease.pool is pool:
                 self.add(lease, lease.size)
 
     def add(self, lease: Lease, size: int) -> None:
         """Another request, or one less."""
-        self._total += size
-        self._clients[lease.client] = self._clients.get(lease.client, 0) + size
+        self.total += size
+        self.clients[lease.client] = self.clients.get(lease.client, 0) + size
 
     def of(self, client: Client) -> int:
         """Bytes of a client, or of all if the pool is full."""
-        return self._total if self._pool.is_taken else self._clients.get(client, 0)
+        return self.total if self._pool.is_taken else self.clients.get(client, 0)

@@ -45,7 +45,7 @@ _Line = OrderedDict[object, tuple[int, Resume]]
 class Lease:
     """Memory of a pool that a client uses; `release` exactly once, `resize` before it."""
 
-    __slots__ = ("active_at", "client", "has_more", "marked_bytes", "pool", "size")
+    __slots__ = ("active_at", "client", "has_more", "has_passed", "marked_bytes", "pool", "size")
 
     def __init__(self, pool: Pool, client: Client, size: int) -> None:
         self.pool = pool
@@ -57,6 +57,8 @@ class Lease:
         self.marked_bytes = -1
         #: More has come of a request that was set aside.
         self.has_more = False
+        #: It went on before the one whose turn it was, which happens once.
+        self.has_passed = False
 
     def resize(self, size: int) -> None:
         """Use more or less, without a check."""
@@ -84,6 +86,7 @@ class Pool:
         "_waiters",
         "client_limit",
         "defer",
+        "held",
         "is_taken",
         "limit",
         "name",
@@ -101,6 +104,8 @@ class Pool:
         self.client_limit = UNLIMITED
         #: With what needs no lease.
         self.used = 0
+        #: Of leases alone.
+        self.held = 0
         self.waiting = 0
         #: Runs a callback in a later iteration of the loop.
         self.defer: Callable[[Callable[[], None]], object] | None = None
@@ -118,7 +123,9 @@ class Pool:
 
     def lease(self, client: Client, size: int) -> Lease | None:
         """A lease, or None when the caller has to `wait`."""
-        if self.is_taken or not (self._fits(size) and self._is_fair(client, size)):
+        if self.is_taken or client in self._waiters:
+            return None
+        if not (self._fits(size) and self._is_fair(client, size)):
             return None
         self.count(client, size)
         return Lease(self, client, size)
@@ -133,11 +140,12 @@ class Pool:
         was_set_aside: bool = False,
     ) -> None:
         """Call `resume` with a lease, once, when there is one. A waiter waits once at most."""
+        is_behind = client in self._waiters
         lines = self._waiters.setdefault(client, OrderedDict())
         line = _SET_ASIDE if was_set_aside else size.bit_length()
         lines.setdefault(line, OrderedDict())[waiter] = (size, resume)
         self.waiting += 1
-        if not self.is_taken and self._is_fair(client, size):
+        if not self.is_taken and not is_behind and self._is_fair(client, size):
             self.is_taken = True
 
     def forget(self, waiter: object, client: Client) -> bool:
@@ -203,21 +211,33 @@ class Pool:
         # Clients that wait for their own share have leases: there are not many of them.
         for _ in range(len(clients)):
             client, number, waiter = self._first()
-            size, resume = clients[client][number][waiter]
+            size, _ = clients[client][number][waiter]
             if not self._is_fair(client, size):
                 clients.move_to_end(client)
                 continue
             if not self._fits(size):
                 self.is_taken = True
                 return False
-            del clients[client][number][waiter]
-            clients[client].move_to_end(number)
-            clients.move_to_end(client)
-            self._remove_empty(client, number)
-            self.count(client, size)
-            resume(Lease(self, client, size))
+            self._hand_out(client, number, waiter)
             return True
         return False
+
+    def _hand_out(self, client: Client, number: int, waiter: object) -> None:
+        lines = self._waiters[client]
+        size, resume = lines[number].pop(waiter)
+        lines.move_to_end(number)
+        self._waiters.move_to_end(client)
+        self._remove_empty(client, number)
+        self.count(client, size)
+        resume(Lease(self, client, size))
+
+    def hand_out_to(self, waiter: object, client: Client) -> bool:
+        """Hand a lease out of turn to one that was set aside, if it waits and there is room."""
+        line = self._waiters.get(client, OrderedDict()).get(_SET_ASIDE)
+        if line is None or waiter not in line or not self._fits(line[waiter][0]):
+            return False
+        self._hand_out(client, _SET_ASIDE, waiter)
+        return True
 
     def _first(self) -> tuple[Client, int, object]:
         """The client whose turn it is."""
@@ -252,6 +272,7 @@ class Pool:
     def count(self, client: Client, size: int) -> None:
         """Add `size` bytes, which may be negative, to the use of a client, without a check."""
         self.used += size
+        self.held += size
         held = self._used_by.get(client, 0) + size
         if held:
             self._used_by[client] = held

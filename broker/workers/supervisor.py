@@ -234,7 +234,7 @@ class Supervisor:
         self._forks.close()  # the fork server ends at that
         with suppress(ChildProcessError):
             await asyncio.to_thread(os.waitpid, self._fork_server, 0)
-        if code == STOPPED:
+        if code == STOPPED and all(worker.phase == "stopped" for worker in self.workers):
             logger.info("all workers have stopped")
         return code
 
@@ -425,6 +425,7 @@ class Supervisor:
             worker.ready = message["ready"]
             if worker.phase == "starting":
                 worker.set_phase("running")
+                worker.silent_seconds = 0
                 if worker.restarts or self._is_complete:
                     logger.info("%s serves clients", worker)
         elif "failed" in message:
@@ -453,11 +454,11 @@ class Supervisor:
         for group in (others, controllers):
             await asyncio.gather(*(self._stop(worker, hand_over) for worker in group))
 
-    async def _stop(self, worker: Worker, hand_over: bool) -> None:
-        """Returns when its process has ended."""
+    async def _stop(self, worker: Worker, hand_over: bool) -> bool:
+        """Returns when its process has ended, False if it does not end."""
         if not worker.pid and worker.phase != "starting":
             worker.set_phase("stopped")
-            return
+            return True
         worker.set_phase("stopping")
         if not worker.send({"stop": True, "hand_over": hand_over}):
             worker.signal(signal.SIGTERM)
@@ -472,6 +473,8 @@ class Supervisor:
                     await self._until_stopped(worker)
             except TimeoutError:
                 logger.error("%s cannot be killed: it waits for a disk that hangs", worker)
+                return False
+        return True
 
     async def _until_stopped(self, worker: Worker) -> None:
         while worker.phase != "stopped":
@@ -502,7 +505,11 @@ class Supervisor:
         replicas elsewhere stay available."""
         logger.info("SIGHUP: replacing the workers, one after the other")
         for worker in self.workers:
-            await self._stop(worker, hand_over=True)
+            if not await self._stop(worker, hand_over=True):
+                # It has its directories and ports still. Once it ends it is started again.
+                worker.set_phase("running")
+                logger.error("The replacement ends at %s, which does not stop", worker)
+                return
             worker.ends.clear()
             self._start(worker)
             while worker.phase in ("starting", "pausing"):

@@ -205,6 +205,15 @@ class Browser:
         await self._run(query, scans, viewer, deadline)
         problems.extend(scan.problem for scan in scans if scan.problem)
         result = _result(query, scans, list(dict.fromkeys(problems)), starts.found, ends.found)
+        if positions is not None:
+            # Or a page that follows would go on at the end, when such a partition is back.
+            read = {scan.index for scan in scans}
+            result["partitions"] += [
+                dict.fromkeys(("start_offset", "end_offset", "first", "next"), positions[index])
+                | {"partition": index}
+                for _, index in partitions
+                if index in positions and index not in read
+            ]
         if self._registry is not None and not query.whole:
             result["problems"] += await self._registry.decode(result["records"])
         return result

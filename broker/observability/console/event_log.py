@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections import deque
 from typing import Any
 
@@ -18,6 +19,7 @@ MAX_KIND_CHARACTERS = 60
 MAX_ROWS = 200
 
 _LOGGER = "ottla"
+_DIRECTIVE = re.compile(r"%[-#0 +]*[\d.*]*[a-zA-Z]")
 
 
 class EventLog(logging.Handler):
@@ -48,8 +50,7 @@ class EventLog(logging.Handler):
                 "level": record.levelname,
                 "from": record.name.removeprefix(f"{_LOGGER}."),
                 "text": text[:MAX_LINE_CHARACTERS],
-                # The text without what it names.
-                "kind": str(record.msg)[:MAX_KIND_CHARACTERS] if record.args else "",
+                "kind": _kind(record),
             }
         )
 
@@ -60,3 +61,12 @@ class EventLog(logging.Handler):
     def as_json(self) -> str:
         """The same for the console of another broker."""
         return json.dumps(self.lines())
+
+
+def _kind(record: logging.LogRecord) -> str:
+    """The text without what it names; empty if all of it is given, as with "%s"."""
+    text = str(record.msg)
+    words = _DIRECTIVE.sub("", text)
+    if not record.args or not any(letter.isalpha() for letter in words):
+        return ""
+    return text[:MAX_KIND_CHARACTERS]

@@ -81,13 +81,14 @@ def merged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     partitions, MAX_ALIKE are shown; the last has the number of the others (`alike`)."""
     events: list[dict[str, Any]] = []
     latest: dict[tuple[str, str, bool], dict[str, Any]] = {}
-    kinds: dict[str, list[dict[str, Any]]] = {}
+    kinds: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for row in sorted(rows, key=lambda row: -int(row["time_ms"])):
         key = (row["text"], row["level"], row["broker"] is None)
         event = latest.get(key)
         if event is None or event["first_ms"] - row["time_ms"] > SAME_EVENT_MS:
             latest[key] = event = {**row, "brokers": [], "count": 0, "alike": 0}
-            kind = kinds.setdefault(row.get("kind") or row["text"], [])
+            named = (row["level"], row["from"], row.get("kind") or row["text"])
+            kind = kinds.setdefault(named, [])
             if kind and kind[-1]["first_ms"] - row["time_ms"] > SAME_EVENT_MS:
                 kind.clear()
             if len(kind) < MAX_ALIKE:

@@ -25,7 +25,7 @@ from ottla.broker.observability.console.record_views import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from ottla.broker.runtime.tasks import WorkerPool
 
@@ -43,6 +43,8 @@ RETRY_SECONDS = 30.0
 # Of a schema: its depth as JSON, and the values that it has without data.
 MAX_DEPTH = 64
 MAX_VALUES = 1000
+# Of a field or a symbol: the text of a record repeats them where its data has a byte or none.
+MAX_NAME_CHARACTERS = 200
 # Values of one record, which hold the interpreter for about 5 ms.
 MAX_DECODED_VALUES = 20_000
 
@@ -77,8 +79,8 @@ _PRIMITIVES |= {"bytes": 1, "string": 1}
 def shape_of(schema: Any, named: dict[str, Shape | None] | None = None) -> Shape:
     """The shape of a parsed schema (full names, no namespaces).
 
-    Raises UnusableSchema for a recursive one, and for an array of items without bytes: a few bytes
-    of data could be any number of values.
+    Raises UnusableSchema for a recursive one, for an array of items without bytes, of which a few
+    bytes of data could be any number, and for long names.
     """
     named = {} if named is None else named
     if isinstance(schema, list):
@@ -106,6 +108,7 @@ def shape_of(schema: Any, named: dict[str, Shape | None] | None = None) -> Shape
         return Shape(1, 1, (item.values + 1) / least + item.values_per_byte)
     named[schema["name"]] = None
     if kind == "record":
+        _check_names(field["name"] for field in schema["fields"])
         fields = [shape_of(field["type"], named) for field in schema["fields"]]
         made = Shape(
             sum(each.least_bytes for each in fields),
@@ -115,11 +118,17 @@ def shape_of(schema: Any, named: dict[str, Shape | None] | None = None) -> Shape
     elif kind == "fixed":
         made = Shape(int(schema["size"]), 1, 0)
     elif kind == "enum":
+        _check_names(schema["symbols"])
         made = Shape(1, 1, 0)
     else:
         raise UnusableSchema(f"it has the unknown type {kind[:100]}")
     named[schema["name"]] = made
     return made
+
+
+def _check_names(names: Iterable[str]) -> None:
+    if max(map(len, names), default=0) > MAX_NAME_CHARACTERS:
+        raise UnusableSchema(f"it has names of more than {MAX_NAME_CHARACTERS} characters")
 
 
 def _bounded(values: int) -> int:
@@ -138,11 +147,10 @@ class SchemaRegistry:
             self._host, self._port = parts.hostname, parts.port
         except ValueError:
             parts, self._host = urlsplit(""), None
-        if parts.scheme not in ("http", "https") or not self._host or parts.username is not None:
-            raise ConfigError(
-                f"{URL}: {url!r} is not a URL such as http://registry:8081; user and password are "
-                "in ottla.console.schema.registry.user.info"
-            )
+        if "@" in url:  # the error is logged: it has no password
+            raise ConfigError(f"{URL} has a user; user and password are in {URL[:-3]}user.info")
+        if parts.scheme not in ("http", "https") or not self._host:
+            raise ConfigError(f"{URL}: {url!r} is not a URL such as http://registry:8081")
         self._secure = parts.scheme == "https"
         self._path = parts.path.rstrip("/")
         self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}

@@ -8,7 +8,7 @@ import socket
 import ssl
 import subprocess
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from struct import pack
 from typing import Any
@@ -33,7 +33,14 @@ from ottla.protocol.messages.fetch import (
 )
 from ottla.protocol.messages.metadata import MetadataResponse
 from tests.doubles.certificates import Certificates
-from tests.doubles.network import METADATA, Client, entry, metadata_request, running_network
+from tests.doubles.network import (
+    METADATA,
+    Client,
+    Network,
+    entry,
+    metadata_request,
+    running_network,
+)
 
 FETCH = 1
 CONTENT = random.Random(3).randbytes(4_000_000)
@@ -68,6 +75,31 @@ def fd(tmp_path: Path) -> Iterator[int]:
     os.close(descriptor)
 
 
+async def raw_tls_client(
+    network: Network, certificates: Certificates
+) -> tuple[socket.socket, ssl.SSLObject, ssl.MemoryBIO, ssl.MemoryBIO]:
+    """A client after its handshake, whose records the test sends in pieces of its own."""
+    sock = network.raw_socket()
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = certificates.client_context().wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            tls.do_handshake()
+            break
+        except ssl.SSLWantReadError:
+            await loop.sock_sendall(sock, outgoing.read())
+            incoming.write(await loop.sock_recv(sock, 65536))
+    return sock, tls, incoming, outgoing
+
+
+def response_bytes(tls: ssl.SSLObject) -> bytes:
+    try:
+        return tls.read(100)
+    except ssl.SSLWantReadError:
+        return b""
+
+
 async def test_long_requests_that_were_set_aside_go_on(
     certificates: Certificates, tls_options: dict[str, Any]
 ) -> None:
@@ -91,6 +123,38 @@ async def test_long_requests_that_were_set_aside_go_on(
             await client.receive()
         assert memory.stalled_total == 0
         assert memory.used == 0
+
+
+async def test_a_request_that_was_set_aside_within_a_record_goes_on(
+    certificates: Certificates, tls_options: dict[str, Any]
+) -> None:
+    memory = MemoryBudget()
+    memory.limit(300_000, 1 << 20, 1 << 20)
+    async with running_network(
+        memory=memory, authentication_timeout_ms=40, **tls_options
+    ) as network:
+        frame = encode_request(1, "t", metadata_request(*(["n" * 30_000] * 4)), 0)
+        slow, tls, incoming, outgoing = await raw_tls_client(network, certificates)
+        loop = asyncio.get_running_loop()
+        sent = 0
+        while sent < len(frame):
+            sent += tls.write(frame[sent:])
+        records = outgoing.read()
+        # Less than what wakes a connection without TLS whose request was set aside.
+        await loop.sock_sendall(slow, records[:-200])
+        others = [await network.connect(certificates.client_context()) for _ in range(3)]
+        for client in others:
+            client.writer.write(frame)
+        await network.until(lambda: len(memory.aside) == 1)
+        await loop.sock_sendall(slow, records[-200:])
+        with closing(slow):
+            async with asyncio.timeout(5):
+                while not response_bytes(tls):
+                    received = await loop.sock_recv(slow, 1 << 20)
+                    assert received, "the broker closed the connection"
+                    incoming.write(received)
+        for client in others:
+            await client.receive()
 
 
 async def test_requests_and_responses(
@@ -194,19 +258,8 @@ async def test_a_client_that_stops_within_a_record_is_idle(
     certificates: Certificates, tls_options: dict[str, Any]
 ) -> None:
     async with running_network(max_idle_ms=500, **tls_options) as network:
-        sock = network.raw_socket()
-        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        tls = certificates.client_context().wrap_bio(
-            incoming, outgoing, server_hostname="127.0.0.1"
-        )
+        sock, tls, _, outgoing = await raw_tls_client(network, certificates)
         loop = asyncio.get_running_loop()
-        while True:
-            try:
-                tls.do_handshake()
-                break
-            except ssl.SSLWantReadError:
-                await loop.sock_sendall(sock, outgoing.read())
-                incoming.write(await loop.sock_recv(sock, 65536))
         tls.write(encode_request(1, "t", metadata_request(), 0))
         await loop.sock_sendall(sock, outgoing.read()[:-1])
         await network.until(lambda: network.statistics.idle_closed == 1)

@@ -330,8 +330,13 @@ class Scene:
     def look(self, seconds: float = 1.0) -> None:
         self.now += seconds
         for connection, _ in self.memory.relieve(self.now):
+            self.memory.forget(connection)
             self.memory.aside.pop(connection).release()
             self.closed.append(connection)  # type: ignore[arg-type]
+
+    def complete(self, sender: Sender) -> None:
+        """All of a request has come, and it is handled."""
+        self.memory.received.pop(sender).release()  # type: ignore[call-overload]
 
     def is_aside(self, *senders: Sender) -> list[bool]:
         return [sender in self.memory.aside for sender in senders]
@@ -365,16 +370,29 @@ def test_of_those_that_send_slow_ones_are_set_aside_as_long_as_it_costs_little()
     scene.look()
     senders[0].receive((MIB - 600_000) // SOON_LOOKS)
     for sender in senders[1:]:
-        sender.receive(LEAST_PROGRESS_BYTES)
+        sender.receive(8 * LEAST_PROGRESS_BYTES)
     scene.look()
     assert not scene.is_aside(senders[0])[0], "the rest comes soon"
     assert sum(scene.is_aside(*senders)) == 4, "of 10 MiB a quarter"
     for _ in range(20):
         for sender in senders[1:]:
-            sender.receive(LEAST_PROGRESS_BYTES)
+            sender.receive(8 * LEAST_PROGRESS_BYTES)
         scene.look()
     assert sum(scene.is_aside(*senders[1:])) == 4
     assert scene.closed == []
+
+
+def test_one_that_would_take_longer_than_a_minute_is_set_aside_whatever_it_costs() -> None:
+    scene = Scene()
+    senders = [scene.begin(f"10.0.0.{number}") for number in range(10)]
+    scene.begin("10.1.0.1", 8 * MIB)
+    for sender in senders:
+        sender.receive(600_000)
+    scene.look()
+    for sender in senders:
+        sender.receive(2 * LEAST_PROGRESS_BYTES)
+    scene.look()
+    assert all(scene.is_aside(*senders))
 
 
 def test_a_request_that_was_set_aside_waits_for_the_rest_when_more_comes() -> None:
@@ -395,19 +413,99 @@ def test_a_request_that_was_set_aside_waits_for_the_rest_when_more_comes() -> No
     assert scene.memory.received[first].size == MIB  # type: ignore[index]
 
 
-def test_who_has_sent_more_is_not_silent_while_it_waits() -> None:
+def take_up(scene: Scene, sender: Sender, left: int, went_on: list[Sender]) -> None:
+    def resume(lease: Lease) -> None:
+        scene.memory.go_on(sender, lease)  # type: ignore[arg-type]
+        went_on.append(sender)
+
+    scene.memory.take_up(sender, left, resume)  # type: ignore[arg-type]
+
+
+def test_who_has_sent_more_goes_on_even_if_such_requests_hold_all_of_the_memory() -> None:
     scene = Scene()
     silent = [scene.begin(f"10.0.0.{number}", 2 * MIB) for number in range(5)]
     for sender in silent:
         sender.receive(2 * MIB - 10_000)
-    scene.begin("10.1.0.1", 4 * MIB)
+    waiting = scene.begin("10.1.0.1", 4 * MIB)
     scene.look()
     scene.look()
+    went_on: list[Sender] = []
     for sender in silent:
-        scene.memory.take_up(sender, 10_000, print)  # type: ignore[arg-type]
-    for _ in range(2 * int(SILENCE_SECONDS)):
-        scene.look()
+        take_up(scene, sender, 10_000, went_on)
+    scene.look()
+    assert went_on == silent[:1]
+    scene.complete(silent[0])
+    assert scene.resumed == []
+    scene.look()
+    assert went_on == silent[:2]
+    scene.complete(silent[1])
+    assert scene.resumed == [waiting]
     assert scene.closed == []
+
+
+def test_one_request_that_was_set_aside_goes_on_although_it_is_more_than_half() -> None:
+    scene = Scene()
+    large = scene.begin("10.0.0.1", 8 * MIB)
+    large.receive(6 * MIB)
+    scene.begin("10.0.0.1")
+    scene.look()
+    scene.look()
+    assert scene.is_aside(large) == [True]
+    went_on: list[Sender] = []
+    take_up(scene, large, 2 * MIB, went_on)
+    scene.look()
+    assert went_on == [large]
+
+
+def test_requests_that_send_a_little_again_and_again_shut_nobody_out() -> None:
+    scene = Scene()
+    slow = [scene.begin(f"10.0.0.{number}", 2 * MIB) for number in range(5)]
+    for sender in slow:
+        sender.receive(2 * MIB - 500_000)
+    waiting = scene.begin("10.1.0.1", 4 * MIB)
+    for _ in range(60):
+        scene.look()
+        for sender in slow:
+            lease = scene.memory.aside.get(sender)  # type: ignore[call-overload]
+            if lease is None or not lease.has_more:
+                sender.receive(1)
+            if lease is not None and not lease.has_more:
+                take_up(scene, sender, 2 * MIB - sender.filled_bytes, [])
+    assert scene.resumed == [waiting]
+    assert len(scene.closed) < len(slow)
+
+
+def test_silent_ones_are_closed_before_those_that_wait_to_go_on() -> None:
+    scene = Scene()
+    waits, silent = (scene.begin(f"10.0.0.{number}", 5 * MIB) for number in range(2))
+    for sender in (waits, silent):
+        sender.receive(5 * MIB - 10_000)
+    waiting = scene.begin("10.1.0.1", 4 * MIB)
+    scene.look()
+    silent.receive(LEAST_PROGRESS_BYTES)
+    scene.look()
+    scene.look()
+    assert all(scene.is_aside(waits, silent))
+    scene.memory.aside[waits].has_passed = True  # type: ignore[index]
+    take_up(scene, waits, 10_000, [])
+    scene.look()
+    while not scene.closed:
+        scene.look(2.0)  # the first one at which either may be closed
+    assert scene.closed == [silent]
+    assert scene.resumed == [waiting]
+
+
+def test_short_ones_do_not_overtake_a_long_one_of_their_client_for_ever() -> None:
+    pool = pool_of(1_000)
+    pool.client_limit = 100
+    first = leased(pool, "a", 50)
+    waiters = Waiters(pool)
+    waiters.wait("long", "a", 80)
+    assert pool.lease("a", 10) is None, "it waits behind the long one"
+    waiters.wait("short", "a", 10)
+    leased(pool, "b", 10).release()
+    first.release()
+    assert waiters.got == ["long", "short"]
 
 
 def test_what_was_received_is_given_up_only_if_nothing_else_helps() -> None:

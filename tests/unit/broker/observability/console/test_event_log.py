@@ -67,3 +67,13 @@ def test_nothing_is_heard_after_the_end(events: EventLog, logger: logging.Logger
     events.detach()
     logger.info("late")
     assert texts(events) == []
+
+
+def test_lines_are_alike_only_if_they_have_words_in_common(
+    events: EventLog, logger: logging.Logger
+) -> None:
+    logger.warning("%s", "the disk is full")
+    logger.warning("%s: %5.1f", "z", 2)
+    logger.warning("log %s rolled", "a-0")
+    logger.warning("log a-1 rolled")
+    assert [row["kind"] for row in events.lines()] == ["", "log %s rolled", "", ""]

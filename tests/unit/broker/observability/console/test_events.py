@@ -128,6 +128,8 @@ def test_lines_that_name_different_partitions_are_alike() -> None:
         ("log a-7 rolled", 0),
         ("log a-6 rolled", 6),
     ]
+    error = {**rows[0], "level": "ERROR", "text": "log b-0 rolled"}
+    assert "log b-0 rolled" in [each["text"] for each in merged([*rows, error])]
 
 
 def test_the_lines_of_one_change_and_all_lines_are_bounded() -> None:

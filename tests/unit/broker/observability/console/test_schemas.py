@@ -8,14 +8,17 @@ from typing import Any
 import fastavro
 import pytest
 
+from ottla.broker.config.errors import ConfigError
 from ottla.broker.observability.console import schemas
 from ottla.broker.observability.console.schemas import (
+    SchemaRegistry,
     Shape,
     UnusableSchema,
     decoded,
     parsed,
     shape_of,
 )
+from ottla.broker.runtime.tasks import WorkerPool
 
 
 def record(name: str, *types: Any) -> dict[str, Any]:
@@ -49,6 +52,11 @@ def doubling(depth: int) -> Any:
     return inner
 
 
+def named_field(name: str) -> Any:
+    """A record of one byte, whose JSON has the name of its field."""
+    return {"type": "record", "name": "item", "fields": [{"name": name, "type": "int"}]}
+
+
 def nested(depth: int) -> Any:
     found: Any = "int"
     for _ in range(depth):
@@ -65,6 +73,8 @@ def nested(depth: int) -> Any:
         (record("list", ["null", "list"]), "recursive"),
         (doubling(12), "more than 1000 fields"),
         (nested(100), "deeper"),
+        ({"type": "array", "items": named_field("f" * 201)}, "names of more than 200"),
+        ({"type": "enum", "name": "E", "symbols": ["S" * 201]}, "names of more than 200"),
         ({"type": "nonsense"}, "not an Avro schema"),
         (None, "not an Avro schema"),
     ],
@@ -102,3 +112,13 @@ def test_without_fastavro(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schemas.importlib, "import_module", missing)
     with pytest.raises(UnusableSchema, match="pip install"):
         parsed(response("int"))
+
+
+@pytest.mark.parametrize(
+    "url", ["http://u:secret@registry:8081", "u:secret@registry", "http://u:secret@[::1"]
+)
+def test_a_password_in_the_url_is_refused_and_not_shown(url: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        SchemaRegistry(url, None, WorkerPool(threads=1))
+    assert "secret" not in str(caught.value)
+    assert "user.info" in str(caught.value)
