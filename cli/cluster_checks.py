@@ -23,7 +23,7 @@ from ottla.broker.cluster.cluster_problems import (
 )
 from ottla.cli.reassignment_file import BROKER_RESOURCE, TOPIC_RESOURCE
 from ottla.protocol.client.errors import ClientError
-from ottla.protocol.client.operations import Node, Operation, Route
+from ottla.protocol.client.operations import Controller, Node, Operation, Route
 from ottla.protocol.errors import KafkaError, ProtocolError
 from ottla.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -77,7 +77,7 @@ def throttle_problems(session: Session, metadata: MetadataResponse) -> list[Prob
     """
     try:
         request = ListPartitionReassignmentsRequest(topics=None)
-        ongoing = session.call(ListPartitionReassignmentsResponse, request)
+        ongoing = session.call(ListPartitionReassignmentsResponse, request, Controller())
         if ongoing.error_code or ongoing.topics:
             return []
         found = []
