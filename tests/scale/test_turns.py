@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 
 import pytest
 
+from ottla.broker.cluster.broker_epoch import BrokerEpoch
 from ottla.broker.cluster.endpoints import Endpoints
 from ottla.broker.cluster.metadata_cache import MetadataCache
 from ottla.broker.groups.consumer.member import ConsumerMember
@@ -158,7 +159,7 @@ async def test_update_metadata(meter: TurnMeter) -> None:
         replicas.leader_and_isr,
         replicas.metadata,
         cast("Any", None),
-        cast("Any", type("Epoch", (), {"value": 1})),
+        BrokerEpoch(),
         lambda deleted: None,
     )
     request = update_metadata()
