@@ -12,13 +12,19 @@ def encode_json(payload: Mapping[str, object]) -> bytes:
     return json.dumps(payload, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def decode_json(path: str, data: bytes) -> dict[str, object]:
+def decode_json(path: str, data: bytes, *, is_secret: bool = False) -> dict[str, object]:
+    """The JSON object of a znode. Raises MalformedZnode.
+
+    `is_secret`: the data are not quoted in the error, which would take credentials and passwords
+    to the log, the health page and clients.
+    """
+    quoted = "" if is_secret else f": {data[:200]!r}"
     try:
         payload = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise MalformedZnode(f"{path} does not hold JSON: {data[:200]!r} ({error})") from None
+        raise MalformedZnode(f"{path} does not hold JSON{quoted} ({error})") from None
     if not isinstance(payload, dict):
-        raise MalformedZnode(f"{path} holds {data[:200]!r}, not a JSON object")
+        raise MalformedZnode(f"{path} does not hold a JSON object{quoted}")
     return payload
 
 

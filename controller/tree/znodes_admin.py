@@ -112,7 +112,7 @@ def decode_config(path: str, data: bytes) -> dict[str, str]:
     """The properties; empty for an empty znode, as in Kafka."""
     if not data:
         return {}
-    config = _unquoted_json(path, data).get("config")
+    config = decode_json(path, data, is_secret=True).get("config")
     if not isinstance(config, dict):
         return {}
     return {str(name): _property_text(value) for name, value in config.items()}
@@ -123,22 +123,10 @@ def decode_protecting_config(path: str, data: bytes) -> dict[str, str]:
 
     Raises MalformedZnode where `decode_config` would return none, or those of another version.
     """
-    payload = _unquoted_json(path, data)
+    payload = decode_json(path, data, is_secret=True)
     if integer(path, payload, "version") != 1 or not isinstance(payload.get("config"), dict):
         raise MalformedZnode(f"{path} holds no configuration of version 1")
     return decode_config(path, data)
-
-
-def _unquoted_json(path: str, data: bytes) -> dict[str, object]:
-    """As `decode_json`; credentials and passwords of a damaged znode are in no error, which would
-    take them to the log, the health page and clients."""
-    try:
-        payload = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise MalformedZnode(f"{path} does not hold JSON ({error})") from None
-    if not isinstance(payload, dict):
-        raise MalformedZnode(f"{path} does not hold a JSON object")
-    return payload
 
 
 def _property_text(value: object) -> str:
