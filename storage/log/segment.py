@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ottla.protocol.steps import Steps
@@ -51,7 +50,7 @@ _SEVERAL = -1
 _NO_OFFSET = 1 << 63
 
 
-def _newest_of(places: Iterator[Place], found: tuple[int, int]) -> tuple[int, int]:
+def _newest_of(places: Iterable[Place], found: tuple[int, int]) -> tuple[int, int]:
     """(newest timestamp, last offset of its batch) of these batches and what was found before."""
     newest, at = found
     for place in places:
@@ -80,7 +79,6 @@ class Segment:
         "_last_base_offset",
         "_last_write_position",
         "_last_written_offset",
-        "_newest_is_from_index",
         "_newest_offset",
         "_newest_timestamp",
         "_rolling_timestamp",
@@ -90,6 +88,7 @@ class Segment:
         "index_entries_left",
         "index_interval_bytes",
         "log",
+        "newest_is_from_index",
         "offset_index",
         "suffix",
         "time_index",
@@ -122,7 +121,9 @@ class Segment:
         empty = not sizes.get(segment_file_name(base_offset, LOG_SUFFIX) + suffix, 0)
         self._newest_timestamp = NO_TIMESTAMP if empty else _UNKNOWN
         self._newest_offset = base_offset
-        self._newest_is_from_index = not empty
+        #: Whether a time index of an earlier process is the only witness of the newest timestamp:
+        #: if that file was cut short, there may be newer records in front of the last ones.
+        self.newest_is_from_index = not empty
         self._rolling_timestamp = _UNKNOWN
         # Where the last write began, and the last offset before it: most reads are of its batches,
         # by consumers and followers that are up to date, and need no index. If it was one batch,
@@ -314,30 +315,23 @@ class Segment:
         found = _newest_of(self._last_batches(end), found)
         self._newest_timestamp, self._newest_offset = found
 
-    @property
-    def newest_is_from_index(self) -> bool:
-        """Whether a time index of an earlier process is the only witness of the newest timestamp:
-        if that file was cut short, there may be newer records in front of the last ones."""
-        return self._newest_is_from_index
-
     def newest_of_headers(self) -> Steps[None]:
         """Read the headers of all batches, so that the newest timestamp is that of the log.
 
         May pause after each batch; must not go on when the segment has been removed or truncated.
         In front of a damaged batch the headers count, behind it the time index. Raises OSError.
         """
-        found = NO_TIMESTAMP, self.base_offset
         try:
             found = self.newest()
         except CorruptLog:
-            found = max(found, self.time_index.last(), key=itemgetter(0))
+            found = self.time_index.last()
         with suppress(CorruptLog):
             for place in walk(self.log, 0, self.log.size):
-                found = _newest_of(iter((place,)), found)
+                found = _newest_of((place,), found)
                 yield
         if found[0] > self._newest_timestamp:  # else a newer one was appended meanwhile
             self._newest_timestamp, self._newest_offset = found
-        self._newest_is_from_index = False
+        self.newest_is_from_index = False
 
     def largest_timestamp(self) -> int:
         """The newest timestamp, or the modification time of the file: for retention by time."""
@@ -535,7 +529,7 @@ class Segment:
         """The log or its indexes were truncated: reads timestamps and sizes again when needed."""
         self.bytes_since_index_entry = 0
         self._newest_timestamp = self._rolling_timestamp = _UNKNOWN
-        self._newest_is_from_index = True
+        self.newest_is_from_index = True
         self._before_last_write = self._last_written_offset = _NO_OFFSET
         self._update_entries_left()
 
@@ -545,7 +539,7 @@ class Segment:
         self.time_index.reset()
         self.bytes_since_index_entry = 0
         self._newest_timestamp, self._newest_offset = NO_TIMESTAMP, self.base_offset
-        self._newest_is_from_index = False
+        self.newest_is_from_index = False
         self._rolling_timestamp = _UNKNOWN
         self._update_entries_left()
 

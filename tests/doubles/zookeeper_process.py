@@ -65,7 +65,7 @@ class ZooKeeperProcess:
         except Failure as failure:
             pytest.skip(str(failure))
 
-    def start(self) -> None:
+    def _launch(self) -> None:
         with (self.directory / "output.txt").open("ab") as output:
             self.process = subprocess.Popen(
                 self._command_line(),
@@ -74,6 +74,9 @@ class ZooKeeperProcess:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # an interrupt of the tests must not reach it first
             )
+
+    def start(self) -> None:
+        self._launch()
         deadline = time.monotonic() + START_DEADLINE_S
         while self._command(b"srvr").find(b"Mode: ") < 0:
             if self.process.poll() is not None or time.monotonic() > deadline:
@@ -132,14 +135,7 @@ class EnsembleMember(ZooKeeperProcess):
         return [of_several if each == alone else each for each in super()._command_line()]
 
     def start(self) -> None:
-        with (self.directory / "output.txt").open("ab") as output:
-            self.process = subprocess.Popen(
-                self._command_line(),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        self._launch()
 
     @property
     def mode(self) -> str:
