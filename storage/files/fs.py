@@ -99,13 +99,20 @@ class RealFileSystem:
             os.close(descriptor)
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory and its contents, if it exists."""
+        """Remove a directory and its contents, if it exists.
+
+        Of a symbolic link, with which a person has moved a log to another disk, the link and the
+        directory to which it leads.
+        """
         import shutil
 
+        is_link = os.path.islink(path)
         try:
-            shutil.rmtree(path)
+            shutil.rmtree(os.path.realpath(path) if is_link else path)
         except FileNotFoundError:
-            return
+            pass
+        if is_link:
+            os.unlink(path)
 
     def make_directory(self, path: str) -> None:
         try:

@@ -81,6 +81,21 @@ def test_directories_are_made_moved_and_removed(place: tuple[FileSystem, str]) -
     assert fs.list_directories(root) == []
 
 
+def test_a_link_to_another_disk_is_removed_with_the_directory_behind_it(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "disk" / "t-0"
+    elsewhere.mkdir(parents=True)
+    (elsewhere / "00000000000000000000.log").write_bytes(b"records")
+    link = tmp_path / "t-0.0a-delete"
+    link.symlink_to(elsewhere)
+    fs = RealFileSystem()
+    fs.remove_tree(str(link))
+    assert not os.path.lexists(link)
+    assert not elsewhere.exists() and elsewhere.parent.is_dir()
+    link.symlink_to(elsewhere)  # which is gone
+    fs.remove_tree(str(link))
+    assert not os.path.lexists(link)
+
+
 def test_an_open_file_outlives_its_name(place: tuple[FileSystem, str]) -> None:
     fs, root = place
     write(fs, f"{root}/a", b"hello")
