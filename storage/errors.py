@@ -112,6 +112,15 @@ class LogDirectoryOffline(StorageError):
         self.reason = reason
 
 
+class LogGone(LogDirectoryOffline):
+    """Somebody has deleted or moved the directory of an open log, which is offline until the broker
+    is restarted. `directory` is the log directory, whose other logs are not affected."""
+
+    def __init__(self, directory: str, path: str) -> None:
+        super().__init__(directory, f"{path} was deleted or moved")
+        self.args = (self.reason,)
+
+
 class DiskFull(StorageError):
     """No disk space for an append, which can be retried later.
 

@@ -399,6 +399,22 @@ def missing_log_faults(paths: Sequence[str]) -> list[Fault]:
     return found
 
 
+def gone_log_faults(paths: Sequence[str]) -> list[Fault]:
+    """The directories of the logs at `paths` were deleted or moved under the running broker."""
+    fix = (
+        "stop the broker, put the directory back and start the broker. Started without it, the "
+        "broker copies the log from the leader, or begins empty if no other replica is in sync"
+    )
+    problem = "was deleted or moved while the broker ran: its replica is offline"
+    found = [
+        Fault(HELD_LOG, path, False, f"log {path} {problem}", fix) for path in paths[:_LISTED_MAX]
+    ]
+    if len(paths) > _LISTED_MAX:
+        more = f"{len(paths) - _LISTED_MAX} more logs, which the log of the broker names:"
+        found.append(Fault(HELD_LOG, "", False, f"{more} each {problem}", fix))
+    return found
+
+
 def topic_znode_faults(topics: Mapping[str, tuple[str, str]]) -> list[Fault]:
     """(problem, fix) by topic: the controller cannot use their znodes."""
     return [

@@ -4,6 +4,9 @@ Storage marks a log directory as offline at the first failed operation, and refu
 The broker sees that in the error, or in a check once a second; each directory is handled once. The
 broker shuts down when its last log directory has failed.
 
+The directory of one log that somebody has deleted or moved is no failed disk, which it would be in
+Kafka: only that replica goes offline, in the same way, and the controller elects another leader.
+
 A replica that cannot start for lack of disk space or descriptors is offline to the controller, too.
 Only a LeaderAndIsr can start it, and the controller sends none by itself.
 """
@@ -12,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from ottla.broker.runtime.tasks import spawn
@@ -64,12 +67,15 @@ class LogDirFailureHandler:
         self._retries_unstarted = False
 
     def check(self) -> None:
-        """Handles the log directories that have failed since the last check, and replicas that
-        could not start."""
+        """Handles the log directories that have failed since the last check, logs that are gone,
+        and replicas that could not start."""
         for directory in self._log_manager.offline_directories:
             if directory not in self._known:
                 self._known.add(directory)
                 self._take_offline(directory)
+        if gone := set(self._log_manager.confirm_gone()):
+            self._stop_serving([each for each in self._hosted() if each.log in gone])
+            spawn(self._notify_controller(), name="log-dir-event")
         unstarted, partitions = self._replica_manager.unstarted, self._replica_manager.partitions
         unstarted.intersection_update(partitions)
         if unstarted and not self._retries_unstarted:
@@ -86,13 +92,13 @@ class LogDirFailureHandler:
             self._retries_unstarted = False
 
     def handle(self, directory: str) -> None:
-        """Handles `directory`, on which an operation has failed."""
+        """Handles `directory`, on which an operation has failed, perhaps of one log only."""
         self.check()
 
     def _take_offline(self, directory: str) -> None:
         gone = [
             partition
-            for partition in self._replica_manager.partitions.values()
+            for partition in self._hosted()
             if partition.log is not None and partition.log.log_directory.path == directory
         ]
         logger.error(
@@ -101,13 +107,7 @@ class LogDirFailureHandler:
             directory,
             len(gone),
         )
-        for partition in gone:
-            partition.offline = True
-            partition.is_leader = False
-        self._fetchers.remove_fetcher_for_partitions(gone)
-        for partition in gone:
-            self._replica_manager.complete_all_delayed_requests(partition)
-        self._on_offline(gone)
+        self._stop_serving(gone)
         if self._needs_all:
             # As Kafka does: brokers of before 1.0 know of no offline replicas.
             logger.critical(
@@ -122,6 +122,18 @@ class LogDirFailureHandler:
             self._on_all_failed()
             return
         spawn(self._notify_controller(), name="log-dir-event")
+
+    def _hosted(self) -> Iterable[Partition]:
+        return self._replica_manager.partitions.values()
+
+    def _stop_serving(self, partitions: list[Partition]) -> None:
+        for partition in partitions:
+            partition.offline = True
+            partition.is_leader = False
+        self._fetchers.remove_fetcher_for_partitions(partitions)
+        for partition in partitions:
+            self._replica_manager.complete_all_delayed_requests(partition)
+        self._on_offline(partitions)
 
     async def _notify_controller(self) -> None:
         """Creates the znode that makes the controller check our replicas; retries until it exists,

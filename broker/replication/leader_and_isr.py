@@ -424,7 +424,7 @@ class LeaderAndIsrApplier:
         partitions = self._replica_manager.partitions
         partition = partitions.get(key)
         if partition is not None:
-            if partition.offline:
+            if partition.offline and not (delete and self._log_manager.is_gone(*key)):
                 return ErrorCode.KAFKA_STORAGE_ERROR
             special = leader_epoch in (EPOCH_DURING_DELETE, _NO_EPOCH)
             if not special and leader_epoch < partition.leader_epoch:

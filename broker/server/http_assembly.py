@@ -18,6 +18,7 @@ from ottla.broker.observability.faults import (
     broker_id_fault,
     deletion_faults,
     dynamic_setting_faults,
+    gone_log_faults,
     held_log_faults,
     kraft_fault,
     leader_epoch_fault,
@@ -86,6 +87,7 @@ def _replica_faults(parts: Broker) -> list[Fault]:
     return [
         *(fault for fault in found if fault is not None),
         *held_log_faults(held),
+        *gone_log_faults(parts.logs.gone_logs),
         *missing_log_faults(list(parts.replica_manager.began_empty.values())),
         *topic_znode_faults(parts.controller.topic_problems()),
         *deletion_faults(parts.controller.waiting_deletions()),

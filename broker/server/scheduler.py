@@ -39,6 +39,8 @@ _REPAIRS_MS = 5_000
 _ROOM_CHECK_MS = 1_000
 # A fault is over so long after an operator discarded what was set aside.
 _SET_ASIDE_CHECK_MS = 5_000
+# Appends to an open file of a log that is gone succeed, and nothing is left of them.
+_GONE_CHECK_MS = 5_000
 
 
 class BrokerScheduler:
@@ -106,6 +108,7 @@ class BrokerScheduler:
         self._every("purge", _PURGE_MS, lambda: workers.run(logs.purge, self._clock.now_ms()))
         self._every("disk-space", _ROOM_CHECK_MS, self._check_free_space)
         self._every("set-aside", _SET_ASIDE_CHECK_MS, self._check_set_aside)
+        self._every("gone-logs", _GONE_CHECK_MS, in_worker(logs.find_gone))
         self._every(
             "producer-expiry", config.producer_id_expiration_check_interval_ms, self._expire
         )

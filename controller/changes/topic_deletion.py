@@ -160,7 +160,7 @@ class TopicDeletionManager:
         A replica that could not start for lack of space or descriptors, as its broker has responded
         to an earlier LeaderAndIsr meanwhile, went offline, and its topic ineligible. Nothing would
         bring it online: there is no such replica on its broker any more. So its deletion is started
-        again, which the broker confirms.
+        again, which the broker confirms. So is that of a log whose directory somebody has removed.
         """
         failed: list[PartitionReplica] = []
         done: list[PartitionReplica] = []
@@ -270,6 +270,12 @@ class TopicDeletionManager:
         self.mark_ineligible_for_deletion(
             dict.fromkeys(each.partition[0] for each in dead), "offline replicas"
         )
+        # A log that is gone, or could not start, can be deleted while its broker runs; one on a
+        # failed disk cannot, as the response says. See `on_stop_replica_response`.
+        for partition, broker_id in dead:
+            if context.is_live(broker_id):
+                self.batch.add_stop_replica((broker_id,), partition, delete=True)
+        await self.batch.send(context.epoch)
 
     async def _complete(self, topic: str) -> None:
         context = self.context

@@ -167,6 +167,7 @@ class LogManager:
         for directory in self.directories.online():
             try:
                 self.fs.make_directory(directory.path)
+                directory.note_identity()
             except OSError as error:
                 directory.fail(error)
         second = second_names(self.fs, self.directories.online())
@@ -357,7 +358,7 @@ class LogManager:
                 )
             self._placement.created(key, directory)
             self._logs[key] = log
-        log.log_directory.check_online()
+        log.check_online()
         if topic_id is not None:
             self.assign_topic_id(log, topic_id)
         return log
@@ -638,6 +639,37 @@ class LogManager:
             directory.update_free_bytes(free, self.min_free_bytes)
         self._retirements.retry()
 
+    def find_gone(self) -> None:
+        """Look for logs whose directories somebody has deleted or moved, for `confirm_gone`. May
+        run in a worker thread."""
+        paths: dict[LogDirectory, list[str]] = {each: [] for each in self.directories.online()}
+        for log in self.logs():
+            if log.log_directory in paths:
+                paths[log.log_directory].append(log.path)
+        for directory, its in paths.items():
+            directory.find_suspects(its)
+
+    def confirm_gone(self) -> list[Log]:
+        """The logs that are gone since the last call, among those that an operation or `find_gone`
+        has missed. On the thread that owns the logs, so that none of them is renamed meanwhile."""
+        found: list[Log] = []
+        for directory in self.directories.online():
+            suspects, directory.suspects = directory.suspects, set()
+            if not suspects:
+                continue
+            for log in self.logs():
+                if log.path not in suspects or log.is_offline or not directory.lacks(log.path):
+                    continue
+                directory.gone.add(log.path)
+                found.append(log)
+                logger.error(
+                    "The directory %s of a log was deleted or moved: this replica is offline, the"
+                    " others of the disk are served. To bring it back, stop the broker, put the"
+                    " directory back and start the broker",
+                    log.path,
+                )
+        return found
+
     def find_restored(self) -> list[tuple[LogDirectory, set[str]]]:
         """The paths no longer set aside, for `forget_restored`. May run in a worker thread."""
         return [(each, each.find_restored()) for each in self.directories.all if each.set_aside]
@@ -676,6 +708,16 @@ class LogManager:
         """The paths of the log directories that are offline."""
         return [d.path for d in self.directories.all if d.is_offline]
 
+    @property
+    def gone_logs(self) -> list[str]:
+        """The paths of the logs whose directories somebody has deleted or moved."""
+        return [path for directory in self.directories.all for path in sorted(directory.gone)]
+
+    def is_gone(self, topic: str, partition: int) -> bool:
+        """Whether the directory of the log was deleted or moved: nothing of it is left to lose."""
+        log = self._logs.get((topic, partition))
+        return log is not None and log.path in log.log_directory.gone
+
     def logs_in(self, directory: str) -> list[Log]:
         """The logs of one log directory, future logs included. Raises ValueError."""
         wanted = self.directories.find(directory)
@@ -686,4 +728,4 @@ class LogManager:
         return [*self._logs.values(), *self._future.values(), *undecided]
 
     def _online_logs(self) -> list[Log]:
-        return [log for log in self._logs.values() if not log.log_directory.is_offline]
+        return [log for log in self._logs.values() if not log.is_offline]

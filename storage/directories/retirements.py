@@ -10,8 +10,8 @@ from threading import Lock
 from ottla.storage.errors import (
     CorruptFile,
     DiskFull,
-    LogClosed,
     LogDirectoryOffline,
+    LogGone,
     ResourceExhausted,
     StorageError,
 )
@@ -94,7 +94,8 @@ class Retirements:
             self._fs.replace(path, renamed)
         except OSError as error:
             failure = directory.write_failed(error)
-            if isinstance(failure, LogClosed):  # somebody has removed it already
+            if isinstance(failure, LogGone):  # somebody has removed it already
+                directory.gone.discard(path)
                 del self._waiting[path]
                 return
             raise failure from error

@@ -10,8 +10,8 @@ from threading import Lock
 
 from ottla.storage.errors import (
     DiskFull,
-    LogClosed,
     LogDirectoryOffline,
+    LogGone,
     ResourceExhausted,
     StorageError,
 )
@@ -59,14 +59,16 @@ class LogDirectory:
     __slots__ = (
         "_exhausted_lately",
         "_exhausted_logged",
-        "_gone",
+        "_identity",
         "_refused_write",
         "_set_aside_lock",
         "append_error",
         "fs",
+        "gone",
         "last_free_bytes",
         "path",
         "set_aside",
+        "suspects",
         "write_recovery_points",
     )
 
@@ -82,8 +84,12 @@ class LogDirectory:
         # Recovery notes what it sets aside in the worker thread of its directory.
         self._set_aside_lock = Lock()
         self._exhausted_lately = self._exhausted_logged = False
-        # Directories of logs that somebody has removed while they were open: a person names few.
-        self._gone: set[str] = set()
+        #: Paths of open logs whose directories somebody has deleted or moved. Their replicas are
+        #: offline until the broker is restarted; `LogManager.confirm_gone` has looked.
+        self.gone: set[str] = set()
+        #: Paths of logs that were not found, perhaps because they are renamed at this moment.
+        self.suspects: set[str] = set()
+        self._identity: tuple[int, int] | None = None
         # Writes `recovery-point-offset-checkpoint` at once, where the periodic one is too late:
         # - A truncated log may be appended to below the recovery point on disk. It must be lowered
         #   on disk first, or recovery after a crash would not read the new records.
@@ -123,8 +129,18 @@ class LogDirectory:
         assert isinstance(error, DiskFull | LogDirectoryOffline)
         return type(error)(self.path, error.reason)
 
+    def note_identity(self) -> None:
+        """Remember which directory it is, to know one that is mounted or put in its place. Raises
+        OSError."""
+        self._identity = self.fs.identity(self.path)
+
     def fail(self, error: OSError) -> LogDirectoryOffline:
-        """Take the directory offline. Returns the exception to raise."""
+        """Take the directory offline, unless only the directory of one log is gone. Returns the
+        exception to raise."""
+        gone = None if self.is_offline else self._gone_log(error)
+        if gone is not None:
+            self.suspects.add(gone)
+            return LogGone(self.path, gone)
         if not self.is_offline:
             self.append_error = LogDirectoryOffline(self.path, str(error))
             logger.error(
@@ -152,47 +168,60 @@ class LogDirectory:
     def read_failed(self, error: OSError) -> StorageError:
         """A read failed. Returns the exception to raise.
 
-        Takes the directory offline, unless descriptors or memory are lacking, or only the directory
-        of one log is gone.
+        Takes the directory offline as `fail` does, unless descriptors or memory are lacking.
         """
-        if is_exhausted(error):
-            return self.exhausted(error)
-        return self._log_is_gone(error) or self.fail(error)
+        return self.exhausted(error) if is_exhausted(error) else self.fail(error)
 
     def write_failed(self, error: OSError) -> StorageError:
         """A write failed without an effect. Returns the exception to raise.
 
         Without disk space appends are rejected until there is space again; without descriptors or
-        memory only this one is, and so it is if the directory of its log is gone. Any other error
-        takes the directory offline.
+        memory only this one is. Any other error takes the directory offline as `fail` does.
         """
         if is_exhausted(error) and not self.is_offline:
             return self.exhausted(error)
         if error.errno in NO_SPACE and not self.is_offline:
             self._refused_write = True
             return self.mark_full(error.strerror or str(error))
-        return self._log_is_gone(error) or self.fail(error)
+        return self.fail(error)
 
-    def _log_is_gone(self, error: OSError) -> LogClosed | None:
-        """The exception to raise if somebody has deleted or moved the directory of one log, which
-        says nothing about the disk. Kafka takes the log directory offline."""
-        if error.errno not in _GONE or not isinstance(error.filename, str) or self.is_offline:
+    def _gone_log(self, error: OSError) -> str | None:
+        """The path of the log that somebody has deleted or moved, if that is the reason for
+        `error`: it says nothing about the disk. Kafka takes the log directory offline."""
+        if error.errno not in _GONE or not isinstance(error.filename, str):
             return None
         path = error.filename
         if os.path.dirname(path) != self.path:
             path = os.path.dirname(path)
-        if os.path.dirname(path) != self.path or self.fs.exists(path):
+        if os.path.dirname(path) != self.path or not self.lacks(path):
             return None
-        if not self.fs.exists(self.path):
-            return None  # the disk is away
-        if path not in self._gone:
-            self._gone.add(path)
-            logger.error(
-                "The directory %s of a log is gone: its partition cannot be written, others can. If"
-                " it was moved by mistake, stop the broker, put it back and start the broker",
-                path,
-            )
-        return LogClosed(f"{path} was deleted or moved")
+        return path
+
+    def _is_there(self) -> bool:
+        """Whether its path is the same directory still: the disk may be away, or another one."""
+        try:
+            found = self.fs.identity(self.path)
+        except OSError:
+            return False
+        return self._identity in (None, found)
+
+    def lacks(self, path: str) -> bool:
+        """Whether the directory of a log is gone, and this one is there."""
+        return not self.fs.exists(path) and self._is_there()
+
+    def find_suspects(self, paths: Iterable[str]) -> None:
+        """Add those of `paths`, logs of this directory, that are not there. May run in a worker
+        thread. A directory that cannot be read is offline."""
+        if self.is_offline:
+            return
+        try:
+            names = set(self.fs.list_directories(self.path))
+        except OSError as error:
+            self.read_failed(error)
+            return
+        for path in paths:
+            if os.path.basename(path) not in names and path not in self.gone:
+                self.suspects.add(path)
 
     def mark_full(self, reason: str) -> DiskFull:
         """Reject appends until there is space again. Returns the exception to raise."""

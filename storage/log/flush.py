@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from ottla.storage.errors import StorageError
+from ottla.storage.errors import LogGone, StorageError
 from ottla.storage.files.fs import READ_ONLY, UNUSABLE_FILE
 from ottla.storage.files.log_directory import NO_SPACE, is_exhausted
 from ottla.storage.files.open_files import OpenFile
@@ -281,8 +281,13 @@ class LogFlusher:
     def begin_close(self) -> Flush | None:
         """`Log.begin_close` after the leader epochs are written."""
         local = self._local
-        if local.closed or local.directory.log_directory.is_offline:
+        log_directory = local.directory.log_directory
+        if local.closed or log_directory.is_offline:
             return None
+        if local.directory.path in log_directory.gone:
+            # Put back, it has to be recovered: nothing of it was synced since.
+            local.release()
+            raise LogGone(log_directory.path, local.directory.path)
         try:
             local.active.finish()  # the others were finished when they became inactive
             self._take_snapshot()

@@ -47,6 +47,7 @@ from ottla.storage.errors import (
     CorruptIndex,
     InvalidTransactionState,
     LogClosed,
+    LogGone,
     OffsetInRemoteStorage,
     OffsetOutOfRange,
     StorageError,
@@ -165,6 +166,18 @@ class Log:
     def path(self) -> str:
         """The directory of the partition."""
         return self._directory.path
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether its disk has failed, or its directory is gone."""
+        directory = self.log_directory
+        return directory.is_offline or self.path in directory.gone
+
+    def check_online(self) -> None:
+        """Raise LogDirectoryOffline after a disk error, LogGone if its directory is gone."""
+        self.log_directory.check_online()
+        if self.path in self.log_directory.gone:
+            raise LogGone(self.log_directory.path, self.path)
 
     @property
     def log_start_offset(self) -> int:
@@ -815,7 +828,9 @@ class Log:
         if not isinstance(error, OSError):
             return CorruptRecordError(f"{self.name}: {error}")
         if isinstance(error, FileNotFoundError) and not directory.fs.exists(directory.path):
-            return LogClosed(f"{directory.name} was deleted")
+            if self.local.closed:
+                return LogClosed(f"{directory.name} was deleted")
+            return directory.log_directory.read_failed(error)
         if error.errno in UNUSABLE_FILE:
             # Of one file, which the error names: the others can be read.
             logger.error("%s: A file cannot be read: %s", directory.name, error)

@@ -47,6 +47,8 @@ class SimulatedBroker:
         self.metadata: dict[TopicPartition, Hosted] = {}
         self.live_brokers: set[int] = set()
         self.lost_directory: set[TopicPartition] = set()
+        #: Their directories were removed: they are offline, and can be deleted.
+        self.gone_logs: set[TopicPartition] = set()
         self.refuse_deletion = False
         #: The ids of logs from before this process, by topic; None: they have none.
         self.log_ids: dict[str, bytes | None] = {}
@@ -84,7 +86,7 @@ class SimulatedBroker:
             for state in topic.partition_states:
                 partition = TopicPartition(topic.topic_name, state.partition_index)
                 code = ErrorCode.NONE
-                if partition in self.lost_directory:
+                if partition in self.lost_directory | self.gone_logs:
                     code = ErrorCode.KAFKA_STORAGE_ERROR
                 elif self.broker_id not in state.replicas:
                     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

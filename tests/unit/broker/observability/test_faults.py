@@ -145,6 +145,10 @@ def test_where_zookeeper_and_the_logs_disagree() -> None:
     missing = faults.missing_log_faults([f"/d/t-{index}" for index in range(21)])
     assert missing[0].problem == "log /d/t-0 was missing and began empty"
     assert missing[-1].problem.startswith("1 more logs")
+    gone = faults.gone_log_faults([f"/d/t-{index}" for index in range(21)])
+    assert gone[0].problem.startswith("log /d/t-0 was deleted or moved while the broker ran")
+    assert gone[-1].problem.startswith("1 more logs, which the log of the broker names: each was")
+    missing += gone
     (topic,) = faults.topic_znode_faults({"t": ("it cannot be read", "write it again")})
     assert (topic.subject, topic.fix) == ("t", "write it again")
     assert not any(each.stops for each in (older, behind, *held, *missing, topic))

@@ -23,6 +23,7 @@ from ottla.protocol.topics import TopicPartition
 from ottla.storage.directories.log_manager import LogManager
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.replicas import TOPIC, TOPIC_ID, Replicas, codes, no_fetchers
+from tests.unit.broker.replication.test_leader_and_isr import stop
 
 
 class Scene(Replicas):
@@ -78,6 +79,52 @@ def test_the_partitions_of_a_broken_disk_go_offline() -> None:
         assert len(await scene.events()) == 1
         scene.failures.check()
         assert len(scene.gone) == 1, "a failure is dealt with once"
+        await scene.store.close()
+
+    asyncio.run(whole())
+
+
+def test_only_the_partition_goes_offline_whose_directory_is_gone() -> None:
+    async def whole() -> None:
+        scene = Scene(1)
+        await scene.store.connect()
+        scene.lead(0, replicas=[1, 2])
+        scene.lead(1)
+        log = scene.log(0)
+        log.log_directory.fs.remove_tree(log.path)
+        waiting = scene.append(1, acks=-1)
+        scene.logs.find_gone()
+        scene.failures.check()
+        assert [partition.index for partition in scene.gone] == [0]
+        assert not scene.partition(0).is_leader
+        assert scene.append(1, index=0).code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert scene.append(1, index=1).code == ErrorCode.NONE
+        assert waiting.code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert len(await scene.events()) == 1
+        scene.failures.check()
+        assert (len(scene.gone), scene.all_failed) == (1, 0)
+        # The controller asks, and gives the partition to another broker.
+        assert codes(scene.order(1)) == [ErrorCode.KAFKA_STORAGE_ERROR]
+        await scene.store.close()
+
+    asyncio.run(whole())
+
+
+def test_a_topic_whose_log_is_gone_can_be_deleted_and_created_again() -> None:
+    async def whole() -> None:
+        scene = Scene(1)
+        await scene.store.connect()
+        scene.lead(0)
+        log = scene.log(0)
+        log.log_directory.fs.remove_tree(log.path)
+        scene.logs.find_gone()
+        scene.failures.check()
+        assert stop(scene, delete=False) == ErrorCode.KAFKA_STORAGE_ERROR
+        assert stop(scene, delete=True) == ErrorCode.NONE
+        assert scene.logs.gone_logs == []
+        scene.lead(0, epoch=10)
+        assert scene.append(1, index=0).code == ErrorCode.NONE
+        assert scene.log(0) is not log
         await scene.store.close()
 
     asyncio.run(whole())

@@ -255,6 +255,22 @@ async def test_deletion_is_not_retried_while_the_directory_of_a_replica_is_offli
     assert "t" in cluster.controller.context.topics_ineligible_for_deletion
 
 
+@pytest.mark.parametrize("others", [(), (2,)])
+async def test_replica_that_is_offline_is_deleted_if_its_broker_can(
+    cluster: Cluster, others: tuple[int, ...]
+) -> None:
+    """As a log whose directory somebody has removed; not one on a failed disk."""
+    await cluster.create_topic("t", (1, *others))
+    cluster.brokers[1].gone_logs.add(T0)
+    announce_log_dirs(cluster, 1)
+    await settle()
+    assert T0 in cluster.controller.context.offline_directories[1]
+    delete(cluster)
+    await settle()
+    assert not cluster.exists(znodes.topic_path("t"))
+    assert cluster.controller.context.offline_directories[1] == set()
+
+
 @pytest.mark.parametrize("others", [(), (2,), (2, 3)])
 async def test_replica_that_can_start_ends_the_deletion(
     cluster: Cluster, others: tuple[int, ...]
