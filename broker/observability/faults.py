@@ -6,6 +6,7 @@ Health checks, metrics, `ottla doctor`, the console and the log all have these t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.controller.election import HOW_TO_LEAVE
@@ -412,6 +413,19 @@ def gone_log_faults(paths: Sequence[str]) -> list[Fault]:
     if len(paths) > _LISTED_MAX:
         more = f"{len(paths) - _LISTED_MAX} more logs, which the log of the broker names:"
         found.append(Fault(HELD_LOG, "", False, f"{more} each {problem}", fix))
+    return found
+
+
+def unusable_log_faults(logs: Mapping[str, str]) -> list[Fault]:
+    """(reason) by path of the logs that the start could not open because of one of their files."""
+    fix = "repair the file or its rights, or mount the disk that has it, and restart the broker"
+    found = [
+        Fault(HELD_LOG, path, False, f"log {path} cannot be opened: {reason}", fix)
+        for path, reason in islice(sorted(logs.items()), _LISTED_MAX)
+    ]
+    if len(logs) > _LISTED_MAX:
+        more = f"{len(logs) - _LISTED_MAX} more logs, which the log of the broker names,"
+        found.append(Fault(HELD_LOG, "", False, f"{more} cannot be opened", fix))
     return found
 
 

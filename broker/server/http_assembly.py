@@ -26,6 +26,7 @@ from ottla.broker.observability.faults import (
     older_tree_fault,
     security_znode_faults,
     topic_znode_faults,
+    unusable_log_faults,
 )
 from ottla.broker.observability.metrics_sources import SessionStatistics
 from ottla.broker.observability.monitoring import MeasuredParts, build_registry
@@ -88,6 +89,7 @@ def _replica_faults(parts: Broker) -> list[Fault]:
         *(fault for fault in found if fault is not None),
         *held_log_faults(held),
         *gone_log_faults(parts.logs.gone_logs),
+        *unusable_log_faults(parts.logs.unusable_logs),
         *missing_log_faults(list(parts.replica_manager.began_empty.values())),
         *topic_znode_faults(parts.controller.topic_problems()),
         *deletion_faults(parts.controller.waiting_deletions()),

@@ -42,7 +42,7 @@ ConfigOf = Callable[[str], LogConfig]
 class LoadedDirectory:
     """The logs of a log directory and its future logs."""
 
-    __slots__ = ("clean", "directory", "future", "has_lowered_point", "logs")
+    __slots__ = ("clean", "directory", "future", "has_lowered_point", "logs", "unusable")
 
     def __init__(self, directory: LogDirectory, clean: bool) -> None:
         self.directory = directory
@@ -50,6 +50,8 @@ class LoadedDirectory:
         self.logs: dict[tuple[str, int], Log] = {}
         #: More than one of a partition, if a move was interrupted and requested again.
         self.future: list[Log] = []
+        #: The offsets of logs that could not be opened, by checkpoint, for the next start.
+        self.unusable: dict[tuple[str, int], dict[str, int]] = {}
         #: A recovery point on disk is above that of its log. It must be lowered there before
         #: anything is appended, or recovery after a crash would not read what is.
         self.has_lowered_point = False
@@ -60,6 +62,16 @@ class _Checkpoints(NamedTuple):
     log_starts: Offsets
     high_watermarks: Offsets
     compacted: Offsets
+
+    def of(self, key: tuple[str, int]) -> dict[str, int]:
+        """The offsets of one log by the names of the files that have them, but not that of the
+        cleaner, which keeps what it does not know."""
+        by_name = (
+            (RECOVERY_POINT_CHECKPOINT, self.recovery_points),
+            (LOG_START_CHECKPOINT, self.log_starts),
+            (HIGH_WATERMARK_CHECKPOINT, self.high_watermarks),
+        )
+        return {name: offsets[key] for name, offsets in by_name if key in offsets}
 
 
 _NO_CHECKPOINTS = _Checkpoints({}, {}, {}, {})
@@ -136,38 +148,55 @@ def _load(
                 logger.warning("Log %s is set aside (%s): %s", path, found.reason, found.detail)
                 directory.note_set_aside([found])
         else:
-            key = (topic, partition)
+            read_before = 0 if progress is None else progress.recovered_bytes
+            where = PartitionDirectory(directory, path, topic, partition, files)
             is_future = suffix == FUTURE_DIRECTORY_SUFFIX
             # The offsets of a future log are not in the checkpoints. What is there under its name
             # is from before, when this directory had the partition.
             known = _NO_CHECKPOINTS if is_future else checkpoints
-            read_before = 0 if progress is None else progress.recovered_bytes
-            log = open_log(
-                PartitionDirectory(directory, path, topic, partition, files),
-                config_of(topic),
-                opening._replace(
-                    clean=clean,
-                    recovery_point=known.recovery_points.get(key),
-                    has_recovery_points=bool(known.recovery_points),
-                    log_start_offset=known.log_starts.get(key, 0),
-                    has_log_start=key in known.log_starts,
-                    compacted_to=known.compacted.get(key, -1),
-                ),
-                deletions,
-            )
+            own = opening._replace(clean=clean)
+            _open_log(loaded, where, config_of(topic), own, deletions, known, is_future=is_future)
             if progress is not None:
                 progress.add_loaded(planned.get(name, 0), progress.recovered_bytes - read_before)
-            if log.recovery_point < known.recovery_points.get(key, 0):
-                loaded.has_lowered_point = True
-            if is_future:
-                loaded.future.append(log)
-            else:
-                high_watermark = known.high_watermarks.get(key)
-                if high_watermark is None:
-                    log.offsets.committed_limit = log.log_end_offset
-                log.update_high_watermark(high_watermark or 0)
-                loaded.logs[key] = log
     return loaded
+
+
+def _open_log(
+    loaded: LoadedDirectory,
+    where: PartitionDirectory,
+    config: LogConfig,
+    opening: Opening,
+    deletions: Deletions,
+    known: _Checkpoints,
+    *,
+    is_future: bool,
+) -> None:
+    key = (where.topic, where.partition)
+    opening = opening._replace(
+        recovery_point=known.recovery_points.get(key),
+        has_recovery_points=bool(known.recovery_points),
+        log_start_offset=known.log_starts.get(key, 0),
+        has_log_start=key in known.log_starts,
+        compacted_to=known.compacted.get(key, -1),
+    )
+    try:
+        log = open_log(where, config, opening, deletions)
+    except OSError as error:
+        if not loaded.directory.note_unusable(where.path, error):
+            raise
+        if not is_future:
+            loaded.unusable[key] = known.of(key)
+        return
+    if log.recovery_point < known.recovery_points.get(key, 0):
+        loaded.has_lowered_point = True
+    if is_future:
+        loaded.future.append(log)
+        return
+    high_watermark = known.high_watermarks.get(key)
+    if high_watermark is None:
+        log.offsets.committed_limit = log.log_end_offset
+    log.update_high_watermark(high_watermark or 0)
+    loaded.logs[key] = log
 
 
 def _plan(

@@ -109,6 +109,8 @@ class LogManager:
         self.flush_later: FlushLater | None = None
         self._placement = Placement(self.directories, self._every_log)
         self._checkpoints = OffsetCheckpoints(self.directories, self._logs)
+        # The directories of logs that could not be opened.
+        self._unusable: dict[Key, LogDirectory] = {}
         #: Whether `load` found a directory without the clean shutdown file, which a crash, a power
         #: failure and a new disk have in common: acknowledged records may be missing.
         self.unclean_start = False
@@ -151,6 +153,10 @@ class LogManager:
         found.sort(key=lambda loaded: self.directories.all.index(loaded.directory))
         for loaded in found:
             self._take(loaded, now_ms)
+        for loaded in found:
+            for key, offsets in loaded.unusable.items():
+                self._checkpoints.keep(loaded.directory, key, offsets)
+                self._unusable.setdefault(key, loaded.directory)
         # Their current logs may be in any directory.
         for loaded in found:
             self._take_future(loaded, now_ms)
@@ -240,11 +246,11 @@ class LogManager:
         for log in loaded.future:
             key = (log.topic, log.partition)
             current = self._logs.get(key)
-            if current is None and self.offline_directories:
+            if current is None and (place := self._may_be_in(key)) is not None:
                 logger.warning(
                     "Ignoring future log %s until the next start: its current log may be in %s",
                     log.path,
-                    self.offline_directories[0],
+                    place,
                 )
                 log.local.release()
                 continue
@@ -276,6 +282,8 @@ class LogManager:
         `forgets_missing`: whether somebody knows by now which directories are missing.
         """
         unclean = close_logs(self._every_log(), run_all)
+        # A log that could not be opened may not have been recovered.
+        unclean.update(self._unusable.values())
         self.checkpoint_all()
         if forgets_missing:
             self.known_directories.forget_missing()
@@ -335,15 +343,16 @@ class LogManager:
         """The log. A new one is created in the preferred directory, or that with the fewest logs.
 
         `is_new`: the partition was just created. Otherwise no log is created while a directory is
-        offline, because the log may be there. Raises LogDirectoryOffline, DiskFull, and
-        InconsistentMetadata when the existing log has another topic id.
+        offline, because the log may be there, nor beside one that could not be opened. Raises
+        LogDirectoryOffline, DiskFull, and InconsistentMetadata when the existing log has another
+        topic id.
         """
         key = (topic, partition)
         log = self._logs.get(key)
         if log is None:
-            offline = self.offline_directories
-            if offline and not is_new:
-                raise LogDirectoryOffline(offline[0], f"{topic}-{partition} may be there")
+            place = self._may_be_in(key)
+            if place is not None and (key in self._unusable or not is_new):
+                raise LogDirectoryOffline(place, f"{topic}-{partition} may be there")
             directory = self._placement.choose(key)
             path = f"{directory.path}/{partition_directory_name(topic, partition)}"
             self._retirements.finish_all_of(topic, partition)
@@ -362,6 +371,13 @@ class LogManager:
         if topic_id is not None:
             self.assign_topic_id(log, topic_id)
         return log
+
+    def _may_be_in(self, key: Key) -> str | None:
+        """The log directory with a log of the partition that could not be opened; else one that is
+        offline, where it may be."""
+        unusable = self._unusable.get(key)
+        offline = self.offline_directories
+        return unusable.path if unusable is not None else next(iter(offline), None)
 
     def _create(
         self,
@@ -707,6 +723,11 @@ class LogManager:
     def offline_directories(self) -> list[str]:
         """The paths of the log directories that are offline."""
         return [d.path for d in self.directories.all if d.is_offline]
+
+    @property
+    def unusable_logs(self) -> dict[str, str]:
+        """The paths of logs that could not be opened because of one of their files, and why."""
+        return {k: v for each in self.directories.all for k, v in each.unusable.items()}
 
     @property
     def gone_logs(self) -> list[str]:

@@ -24,7 +24,7 @@ class OffsetCheckpoints:
     offsets. Synced. May run in a worker thread.
     """
 
-    __slots__ = ("_confirmed", "_directories", "_lock", "_logs")
+    __slots__ = ("_confirmed", "_directories", "_kept", "_lock", "_logs")
 
     def __init__(self, directories: LogDirectories, logs: Mapping[tuple[str, int], Log]) -> None:
         """`logs` may change later."""
@@ -33,6 +33,8 @@ class OffsetCheckpoints:
         # Two threads that write the same checkpoint would replace each other's temporary file, and
         # the older offsets could remain.
         self._lock = Lock()
+        # Of logs that could not be opened: by checkpoint, and directory.
+        self._kept: dict[tuple[str, str], Offsets] = {}
         # The log start that the leader epochs of a log on disk confirm, by its path.
         self._confirmed: dict[str, int] = {}
 
@@ -50,6 +52,11 @@ class OffsetCheckpoints:
         starts = self._collect(self._log_start, only)
         self._write(LOG_START_CHECKPOINT, starts, only)
         self._write(RECOVERY_POINT_CHECKPOINT, points, only)
+
+    def keep(self, directory: LogDirectory, key: tuple[str, int], known: Mapping[str, int]) -> None:
+        """Leave the offsets of a log that could not be opened as they are: checkpoint by name."""
+        for name, offset in known.items():
+            self._kept.setdefault((name, directory.path), {})[key] = offset
 
     def forget(self, directory: LogDirectory, key: tuple[str, int]) -> None:
         """Before a log is created: the checkpoints must not have offsets of an earlier one.
@@ -120,6 +127,9 @@ class OffsetCheckpoints:
     def _write(
         self, name: str, by_directory: dict[str, Offsets], only: LogDirectory | None = None
     ) -> None:
+        for path, offsets in by_directory.items():
+            for key, offset in self._kept.get((name, path), {}).items():
+                offsets.setdefault(key, offset)
         if only is None:
             self._directories.write_checkpoint(name, by_directory)
         else:

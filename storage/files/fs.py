@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
@@ -58,7 +59,7 @@ class FileSystem(Protocol):
     def remove(self, path: str) -> None: ...
     def remove_tree(self, path: str) -> None: ...
     def make_directory(self, path: str) -> None: ...
-    def list_files(self, path: str) -> dict[str, int]: ...
+    def list_files(self, path: str, dangling: list[str] | None = None) -> dict[str, int]: ...
     def list_directories(self, path: str) -> list[str]: ...
     def exists(self, path: str) -> bool: ...
     def identity(self, path: str) -> tuple[int, int]: ...
@@ -107,10 +108,8 @@ class RealFileSystem:
         import shutil
 
         is_link = os.path.islink(path)
-        try:
+        with suppress(FileNotFoundError):
             shutil.rmtree(os.path.realpath(path) if is_link else path)
-        except FileNotFoundError:
-            pass
         if is_link:
             os.unlink(path)
 
@@ -123,10 +122,11 @@ class RealFileSystem:
                 raise NotADirectoryError(errno.ENOTDIR, text, path) from None
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from None
 
-    def list_files(self, path: str) -> dict[str, int]:
+    def list_files(self, path: str, dangling: list[str] | None = None) -> dict[str, int]:
         """The regular files of a directory and their sizes in bytes.
 
-        Without those that cannot be used: links to nowhere, and in circles.
+        Without those that cannot be used: links to nowhere, whose names are added to `dangling`,
+        and in circles.
         """
         found: dict[str, int] = {}
         with os.scandir(path) as entries:
@@ -134,6 +134,8 @@ class RealFileSystem:
                 try:
                     if entry.is_file():
                         found[entry.name] = entry.stat().st_size
+                    elif dangling is not None and _leads_nowhere(entry):
+                        dangling.append(entry.name)
                 except OSError as error:
                     if error.errno not in UNUSABLE_FILE:
                         raise
@@ -173,6 +175,10 @@ class RealFileSystem:
     def total_bytes(self, path: str) -> int:
         usage = os.statvfs(path)
         return usage.f_blocks * usage.f_frsize
+
+
+def _leads_nowhere(entry: os.DirEntry[str]) -> bool:
+    return entry.is_symlink() and not os.path.exists(entry.path)
 
 
 def write_fully(fs: FileSystem, descriptor: int, buffer: Buffer, position: int) -> None:

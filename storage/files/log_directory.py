@@ -15,7 +15,7 @@ from ottla.storage.errors import (
     ResourceExhausted,
     StorageError,
 )
-from ottla.storage.files.fs import FileSystem, write_fully
+from ottla.storage.files.fs import UNUSABLE_FILE, FileSystem, write_fully
 from ottla.storage.files.set_aside import SetAside
 
 logger = logging.getLogger("ottla.storage")
@@ -69,6 +69,7 @@ class LogDirectory:
         "path",
         "set_aside",
         "suspects",
+        "unusable",
         "write_recovery_points",
     )
 
@@ -89,6 +90,8 @@ class LogDirectory:
         self.gone: set[str] = set()
         #: Paths of logs that were not found, perhaps because they are renamed at this moment.
         self.suspects: set[str] = set()
+        #: Logs that are not open, by their paths, and why: one of their files cannot be used.
+        self.unusable: dict[str, str] = {}
         self._identity: tuple[int, int] | None = None
         # Writes `recovery-point-offset-checkpoint` at once, where the periodic one is too late:
         # - A truncated log may be appended to below the recovery point on disk. It must be lowered
@@ -152,6 +155,25 @@ class LogDirectory:
                 else "the disk is repaired",
             )
         return LogDirectoryOffline(self.path, str(error))
+
+    def note_unusable(self, path: str, error: OSError) -> bool:
+        """Whether the log at `path` cannot be opened because of one of its files, which says
+        nothing about the disk: another user owns it, or it is a link to a disk that is not mounted.
+
+        Nothing of it is changed, and its partition is offline until the broker is started again.
+        """
+        if error.errno not in UNUSABLE_FILE or not isinstance(error.filename, str):
+            return False
+        if os.path.dirname(error.filename) != path or not self.fs.exists(path):
+            return False
+        self.unusable[path] = f"{error.filename}: {error.strerror or error}"
+        logger.error(
+            "Log %s cannot be opened, its replica is offline: %s. Repair the file or its rights,"
+            " and restart the broker; the other logs of the disk are served",
+            path,
+            self.unusable[path],
+        )
+        return True
 
     def exhausted(self, error: OSError) -> ResourceExhausted:
         """Descriptors or memory are lacking (`is_exhausted`). Returns the exception to raise.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 
 from ottla.storage.files.fs import FileSystem
@@ -37,9 +38,16 @@ def clean_directory(fs: FileSystem, path: str, *, is_compacted: bool = False) ->
       if it is damaged and what it replaces is there.
     - Deletes index files without a log.
 
-    Raises OSError.
+    Raises OSError, also if a `.log` file is a link to nowhere: its records are on a disk that is
+    not mounted, and must not be taken for deleted.
     """
-    names = fs.list_files(path)
+    dangling: list[str] = []
+    names = fs.list_files(path, dangling)
+    for name in dangling:
+        if name.endswith(LOG_SUFFIX) and offset_of_file(name) is not None:
+            target = fs.real_path(f"{path}/{name}")
+            text = f"a symbolic link to {target}, which is not there"
+            raise FileNotFoundError(errno.ENOENT, text, f"{path}/{name}")
     if any(_is_unfinished(name) for name in names):
         swaps = _remove_temporaries(fs, path, names)
         if swaps:

@@ -148,7 +148,10 @@ def test_where_zookeeper_and_the_logs_disagree() -> None:
     gone = faults.gone_log_faults([f"/d/t-{index}" for index in range(21)])
     assert gone[0].problem.startswith("log /d/t-0 was deleted or moved while the broker ran")
     assert gone[-1].problem.startswith("1 more logs, which the log of the broker names: each was")
-    missing += gone
+    unusable = faults.unusable_log_faults({f"/d/t-{n}": "0.log: not there" for n in range(21)})
+    assert unusable[0].problem == "log /d/t-0 cannot be opened: 0.log: not there"
+    assert unusable[-1].problem.startswith("1 more logs, which the log of the broker names, cannot")
+    missing += gone + unusable
     (topic,) = faults.topic_znode_faults({"t": ("it cannot be read", "write it again")})
     assert (topic.subject, topic.fix) == ("t", "write it again")
     assert not any(each.stops for each in (older, behind, *held, *missing, topic))
