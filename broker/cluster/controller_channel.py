@@ -199,8 +199,13 @@ def create_topics_response(response: Message) -> dict[str, int]:
     return {row.name: row.error_code for row in rows}
 
 
-async def hand_over(config: BrokerConfig, channel: ControllerChannel) -> bool:
+async def hand_over(
+    config: BrokerConfig, channel: ControllerChannel, left_service: Callable[[], str]
+) -> bool:
     """Ask the controller up to `controlled.shutdown.max.retries` times; whether all moved.
+
+    `left_service` returns why this broker leads no partition and no controller knows it, as text;
+    empty while it is in service. Then nobody is asked.
 
     A partition whose other replicas are not in sync stays, and has no leader while this broker is
     away: stopping continues all the same, as in Kafka. The last broker does not wait for others
@@ -209,6 +214,14 @@ async def hand_over(config: BrokerConfig, channel: ControllerChannel) -> bool:
     """
     left, asked = 0, NO_CONTROLLER
     for attempt in range(config.controlled_shutdown_max_retries):
+        problem = left_service()
+        if problem:
+            logger.warning(
+                "Proceeding to shut down without controlled shutdown: %s. This broker has left "
+                "service and leads no partition",
+                problem,
+            )
+            return False
         if left and await channel.is_alone(config.controlled_shutdown_retry_backoff_ms):
             logger.info("Controlled shutdown: this is the last broker of the cluster")
             return False

@@ -168,7 +168,8 @@ def outcome(channel: Channel, **settings: str) -> bool:
         "controller.socket.timeout.ms": "20",
         **{name.replace("_", "."): text for name, text in settings.items()},
     }
-    return asyncio.run(hand_over(BrokerConfig(given), cast(ControllerChannel, channel)))
+    work = hand_over(BrokerConfig(given), cast(ControllerChannel, channel), lambda: "")
+    return asyncio.run(work)
 
 
 def test_it_asks_once_when_everything_moves() -> None:
@@ -190,6 +191,27 @@ def test_the_last_broker_does_not_wait_for_others() -> None:
     channel.alone = True
     assert not outcome(channel, controlled_shutdown_retry_backoff_ms="3600000")
     assert len(channel.responses) == 2
+
+
+def test_a_broker_that_has_left_service_asks_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    """Its controller is of KRaft, or another broker has its id: retries would take 10 s."""
+    channel = Channel()
+    done = hand_over(BrokerConfig(), cast(ControllerChannel, channel), lambda: "KRaft took over")
+    assert not asyncio.run(done)
+    assert channel.waits == []
+    assert "without controlled shutdown: KRaft took over. This broker has left" in caplog.text
+
+
+def test_it_stops_asking_when_it_has_left_service() -> None:
+    channel = Channel(ConnectionError("away"))
+    reasons = ["", "KRaft took over"]
+    done = hand_over(
+        BrokerConfig({"controlled.shutdown.retry.backoff.ms": "1"}),
+        cast(ControllerChannel, channel),
+        lambda: reasons.pop(0),
+    )
+    assert not asyncio.run(done)
+    assert channel.responses == reasons == []
 
 
 def test_after_a_failure_it_waits_for_another_controller_than_that_one() -> None:
