@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -242,6 +243,22 @@ async def test_alone_is_a_broker_that_knows_no_other() -> None:
         live = [UpdateMetadataBroker(id=each) for each in brokers]
         publish(metadata, UpdateMetadataRequest(controller_id=1, live_brokers=live))
         assert await alone.is_alone(1) == is_alone
+
+
+async def test_alone_is_a_controller_beside_brokers_that_stop_too() -> None:
+    """Each would wait for the other to go, as long as the retries take."""
+    metadata = MetadataCache()
+    live = [UpdateMetadataBroker(id=each) for each in (1, 2)]
+    publish(metadata, UpdateMetadataRequest(controller_id=1, live_brokers=live))
+    stopping = ControllerChannel(1, BrokerEpoch(5), metadata, cast(Any, None))
+    controller = SimpleNamespace(is_everybody_stopping=False)
+    stopping.connect(cast(Any, controller))
+    assert not await stopping.is_alone(1)
+    async with asyncio.timeout(5):
+        waits = asyncio.gather(stopping.is_alone(3_600_000))
+        await asyncio.sleep(0)
+        controller.is_everybody_stopping = True
+        assert await waits == [True]
 
 
 def test_it_gives_up_after_so_many_times() -> None:
