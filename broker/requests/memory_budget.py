@@ -65,8 +65,8 @@ LARGE_BYTES = 65536
 # A client that sends fast has so much of a request in the buffer of its socket: a quarter of the
 # 200 KB that Linux gives for the default of socket.receive.buffer.bytes. It counts overhead, too.
 QUICK_BYTES = 48 << 10
-# A request that waits is looked at again: 48 KiB in this time are half a megabyte a second.
-HASTEN_MS = 100
+# A request that waits is looked at again: at 48 KiB in this time, a megabyte takes `SOON_LOOKS`.
+HASTEN_MS = 200
 
 # While memory is short a connection is read in pieces of this: a Metadata, a heartbeat, a Fetch of
 # a usual consumer or follower fit. It bounds what ten thousand connections can hold to 40 MB.
