@@ -205,6 +205,6 @@ def test_real_clients_find_nothing_wrong(broker: BrokerProcess) -> None:
         env={**os.environ, "OTTLA_COMPAT_BOOTSTRAP": broker.bootstrap},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1200,
     )
     assert done.returncode == 0, done.stdout[-4_000:]
