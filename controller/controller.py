@@ -157,6 +157,11 @@ class Controller:
         return found | lifecycle.topic_ids.conflicts
 
     @property
+    def is_everybody_stopping(self) -> bool:
+        """Whether this active controller knows that all live brokers are shutting down."""
+        return self.is_active and bool(self.context.brokers) and not self.context.live_broker_ids()
+
+    @property
     def kraft_problem(self) -> str:
         """The takeover of the cluster by a KRaft controller, as text; empty without one."""
         return self._lifecycle.kraft_problem

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.broker")
 
 NO_CONTROLLER = -1
+# A broker that stops looks so often whether the controller of its process knows of others that do.
+_LOOK_MS = 200
 
 
 class ControllerChannel:
@@ -141,11 +143,20 @@ class ControllerChannel:
         return len(response.remaining_partitions)
 
     async def is_alone(self, timeout_ms: int) -> bool:
-        """Wait until no other broker is alive, up to `timeout_ms`; whether it is so."""
+        """Wait until no other broker is left that could take over partitions, up to `timeout_ms`;
+        whether it is so. The others are gone or, as far as a controller of this process knows,
+        shutting down like this one."""
         own = {self._broker_id}
-        return await self._metadata.wait_until(
-            lambda snapshot: snapshot.brokers.keys() == own, timeout_ms
-        )
+        for waited_ms in range(0, max(timeout_ms, 1), _LOOK_MS):
+            controller = self._local_controller
+            if controller is not None and controller.is_everybody_stopping:
+                return True
+            if await self._metadata.wait_until(
+                lambda snapshot: snapshot.brokers.keys() == own,
+                min(timeout_ms - waited_ms, _LOOK_MS),
+            ):
+                return True
+        return False
 
     async def wait_for_other_controller(self, controller_id: int, timeout_ms: int) -> None:
         """Wait until there is a controller that is not this one, up to `timeout_ms`."""
@@ -199,18 +210,31 @@ def create_topics_response(response: Message) -> dict[str, int]:
     return {row.name: row.error_code for row in rows}
 
 
-async def hand_over(config: BrokerConfig, channel: ControllerChannel) -> bool:
+async def hand_over(
+    config: BrokerConfig, channel: ControllerChannel, left_service: Callable[[], str]
+) -> bool:
     """Ask the controller up to `controlled.shutdown.max.retries` times; whether all moved.
 
+    `left_service` returns why this broker leads no partition and no controller knows it, as text;
+    empty while it is in service. Then nobody is asked.
+
     A partition whose other replicas are not in sync stays, and has no leader while this broker is
-    away: stopping continues all the same, as in Kafka. The last broker does not wait for others
-    that could take its partitions. Where the controller is stopped, too, the next one is asked as
-    soon as it is elected.
+    away: stopping continues all the same, as in Kafka. Others that could take its partitions are
+    not waited for where none is left, or all are stopping. Where the controller is stopped, too,
+    the next one is asked as soon as it is elected.
     """
     left, asked = 0, NO_CONTROLLER
     for attempt in range(config.controlled_shutdown_max_retries):
+        problem = left_service()
+        if problem:
+            logger.warning(
+                "Proceeding to shut down without controlled shutdown: %s. This broker has left "
+                "service and leads no partition",
+                problem,
+            )
+            return False
         if left and await channel.is_alone(config.controlled_shutdown_retry_backoff_ms):
-            logger.info("Controlled shutdown: this is the last broker of the cluster")
+            logger.info("Controlled shutdown: no other broker of the cluster stays")
             return False
         if attempt and not left:
             await channel.wait_for_other_controller(

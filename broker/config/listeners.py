@@ -101,8 +101,15 @@ def _check_unique(setting: str, endpoints: list[Endpoint]) -> None:
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(f"{setting}: each listener needs a name of its own, {name} is twice.")
-    if setting == "advertised.listeners":
-        return  # Behind a proxy several listeners may show the same port.
+    if (
+        setting != "advertised.listeners"
+    ):  # Behind a proxy several listeners may show the same port.
+        check_ports_differ(setting, endpoints)
+
+
+def check_ports_differ(setting: str, endpoints: list[Endpoint]) -> None:
+    """ConfigError when two listeners of a broker have one port, unless one has an IPv4 address and
+    the other an IPv6 address (KIP-797)."""
     seen: dict[int, Endpoint] = {}
     for endpoint in endpoints:
         other = seen.setdefault(endpoint.port, endpoint)

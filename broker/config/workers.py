@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.config.errors import ConfigError
-from ottla.broker.config.listeners import Endpoint
+from ottla.broker.config.listeners import Endpoint, check_ports_differ
 from ottla.broker.runtime.usable_cores import usable_cores
 from ottla.storage.files.layout import parse_partition_directory
 
@@ -95,12 +95,17 @@ def check_workers(config: BrokerConfig) -> None:
     count = worker_count(config)
     if count == 1 or config.worker is not None:
         return
-    taken: dict[int, str] = {}
-    for number in range(count):
-        for endpoint in worker_endpoints(config, number):
-            _take_port(taken, endpoint.port, f"listener {endpoint.listener_name}", number)
-    for name, port in bootstrap_ports(config).items():
-        _take_port(taken, port, f"the bootstrap port of listener {name}", None)
+    shared = bootstrap_ports(config)
+    _check_ports(
+        {
+            **{number: worker_endpoints(config, number) for number in range(count)},
+            None: [
+                each._replace(port=shared[each.listener_name])
+                for each in config.listener_endpoints()
+                if each.listener_name in shared
+            ],
+        }
+    )
     _check_advertised(config, count)
     _check_directories(config, count)
     ids = [_broker_id(config, number) for number in range(count)]
@@ -108,14 +113,42 @@ def check_workers(config: BrokerConfig) -> None:
         raise ConfigError("ottla.workers.broker.ids: each worker needs a broker id of its own.")
 
 
+def _check_ports(endpoints: Mapping[int | None, list[Endpoint]]) -> None:
+    """Ports are those of one worker, or of the bootstrap listeners (None). Two listeners of one
+    share a port only where a broker could: with addresses of both families."""
+    taken: dict[int, tuple[int | None, str]] = {}
+    for number, own in endpoints.items():
+        for each in own:
+            name = f"listener {each.listener_name}"
+            whose = (
+                f"the bootstrap port of {name}" if number is None else f"{name} of worker {number}"
+            )
+            if each.port > MAX_PORT:
+                raise ConfigError(
+                    f"ottla.workers: port {each.port} for {whose} is above {MAX_PORT}; list ports "
+                    "in ottla.workers.ports, or set ottla.workers.bootstrap.ports."
+                )
+            owner, other = taken.setdefault(each.port, (number, whose))
+            if each.port and owner != number:
+                raise ConfigError(
+                    f"ottla.workers: {other} and {whose} would have the same port {each.port}; "
+                    "list the ports in ottla.workers.ports (NAME:port,... for several listeners), "
+                    "or set ottla.workers.bootstrap.ports."
+                )
+        check_ports_differ(
+            "ottla.workers.bootstrap.ports" if number is None else "ottla.workers.ports", own
+        )
+
+
 def _check_advertised(config: BrokerConfig, count: int) -> None:
-    """Two listeners with one address would lead clients to the wrong broker."""
-    found: dict[tuple[str, int], str] = {}
+    """Two workers with one address would lead clients to the wrong broker. Two listeners of a
+    worker may show the same one, as those of any broker behind a proxy."""
+    found: dict[tuple[str, int], tuple[int, str]] = {}
     for number in range(count):
         for each in _advertised(config, number) if number else config.advertised_endpoints():
             whose = f"listener {each.listener_name} of worker {number}"
-            other = found.setdefault((each.host, each.port), whose)
-            if each.port and other != whose:
+            owner, other = found.setdefault((each.host, each.port), (number, whose))
+            if each.port and owner != number:
                 raise ConfigError(
                     f"advertised.listeners: {other} and {whose} would both advertise "
                     f"{each.host}:{each.port}; map the listeners to ports that are further apart."
@@ -141,24 +174,6 @@ def _check_directories(config: BrokerConfig, count: int) -> None:
                     f"ottla.workers.log.dirs: {path} of worker {number} is inside the log "
                     f"directory {other} of worker {its}; name directories beside it."
                 )
-
-
-def _take_port(taken: dict[int, str], port: int, whose: str, number: int | None) -> None:
-    if not port:
-        return
-    whose = whose if number is None else f"{whose} of worker {number}"
-    if port > MAX_PORT:
-        raise ConfigError(
-            f"ottla.workers: port {port} for {whose} is above {MAX_PORT}; list ports in "
-            "ottla.workers.ports, or set ottla.workers.bootstrap.ports."
-        )
-    other = taken.setdefault(port, whose)
-    if other != whose:
-        raise ConfigError(
-            f"ottla.workers: {other} and {whose} would have the same port {port}; list the ports "
-            "in ottla.workers.ports (NAME:port,... for several listeners), or set "
-            "ottla.workers.bootstrap.ports."
-        )
 
 
 def worker_settings(config: BrokerConfig, number: int) -> dict[str, str]:
@@ -213,15 +228,19 @@ def kept_ports(config: BrokerConfig, ports: Mapping[str, int]) -> dict[str, str]
 
 
 def _advertised(config: BrokerConfig, number: int) -> list[Endpoint]:
-    """A port that is mapped to another one outside is mapped in the same order for each worker."""
+    """A port that is mapped to another one outside is mapped in the same order for each worker.
+    Listeners that show one address show one of each worker."""
     own = {each.listener_name: each.port for each in config.listener_endpoints()}
     bound = {each.listener_name: each.port for each in worker_endpoints(config, number)}
+    endpoints = config.advertised_endpoints()
+    same = {
+        (each.host, each.port): bound[each.listener_name]
+        for each in endpoints
+        if each.port == own.get(each.listener_name)
+    }
     found = []
-    for each in config.advertised_endpoints():
-        if each.port == own.get(each.listener_name):
-            port = bound[each.listener_name]
-        else:
-            port = each.port + number if each.port else 0
+    for each in endpoints:
+        port = same.get((each.host, each.port), each.port + number if each.port else 0)
         if port > MAX_PORT:
             raise ConfigError(
                 f"advertised.listeners: port {port} of worker {number} is above {MAX_PORT}."

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from fcntl import ioctl
 from struct import Struct
-from termios import TIOCOUTQ
+from termios import FIONREAD, TIOCOUTQ
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -45,8 +45,10 @@ from ottla.broker.net.output import (
     warm,
 )
 from ottla.broker.requests.memory_budget import (
+    HASTEN_MS,
     LARGE_BYTES,
     LEAST_PROGRESS_BYTES,
+    QUICK_BYTES,
     SHORT_BYTES,
     client_of,
 )
@@ -284,6 +286,17 @@ class Connection:
         except OSError:
             return int(self._written_at * 1_000_000)
 
+    def arrives_fast(self, size: int) -> bool:
+        """Whether so much of a frame of `size` bytes, of which the beginning is read, waits in the
+        socket that its client sends fast; False where the system does not say."""
+        arrived = len(self._pending) - self._position if self._pending is not None else 0
+        try:
+            arrived += _INT.unpack(ioctl(self._fd, FIONREAD, bytes(_INT.size)))[0]
+            room = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 4
+        except OSError:
+            return False
+        return bool(arrived >= min(size, QUICK_BYTES, room))
+
     def set_aside(self) -> None:
         """Give back the memory for what has not come of the frame that is received. It is read
         again when more has come and there is memory for it; see `MemoryBudget.relieve`."""
@@ -440,7 +453,7 @@ class Connection:
         memory = services.memory
         small = memory.small
         buffer = services.receive_buffer
-        if small.used >= small.limit or memory.large.waiting:
+        if small.used >= small.limit or memory.large.waiting or memory.quick.waiting:
             buffer = services.short_buffer
         try:
             if frame is not None:
@@ -608,8 +621,15 @@ class Connection:
         if self.lease is None:
             self._waits_for_memory = True
             self._wait()
+            if size > LARGE_BYTES and not of_broker:
+                services.timer.schedule(HASTEN_MS, lambda: self._hasten(size))
             return False
         return True
+
+    def _hasten(self, size: int) -> None:
+        """The frame has waited for a moment; meanwhile more of it may have come."""
+        if self._waits_for_memory and self._frame is None and not self.closed:
+            self._services.memory.hasten(self, size, self._memory_available)
 
     def _memory_available(self, lease: Lease) -> None:
         """The frame for which this connection waits may be received, or the rest of it."""

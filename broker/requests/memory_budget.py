@@ -1,10 +1,12 @@
 """The account of the memory that clients make the broker use, so that no load ends the process.
 
-A `MemoryBudget` has five pools. The limit of each is a setting, or a share of the memory that the
+A `MemoryBudget` has six pools. The limit of each is a setting, or a share of the memory that the
 process may use, less the memory that it uses for itself:
 
 - *small requests*: frames of up to 64 KiB, and bytes read ahead of a connection;
 - *large requests*: longer frames, counted with their whole length before they are received;
+- *quick requests*: long frames for which *large requests* has no room, and which arrive so fast
+  that the memory is free again soon;
 - *responses*: responses under construction of APIs whose responses may be long, and unread bytes;
 - *metadata*: the same for Metadata alone. Every client needs it, so it does not wait behind the
   long responses of a few APIs of administrators;
@@ -20,6 +22,11 @@ principal, or its address if it has none: several clients may share an address.
 Small requests pass large ones. While large requests wait, or small ones use their pool, connections
 are read in pieces of `SHORT_BYTES`: a request that fits is handled; of a longer one, no more is in
 memory until it has a lease.
+
+Requests that arrive fast pass slow ones. A large request that has to wait is not read, and its
+bytes gather in the buffer of the socket. If they fill it at once, or within `HASTEN_MS`, the
+request waits for memory that slow ones do not get. A slow request keeps its memory for as long as
+its client needs to send it: many of them, behind one address, would leave none for a long time.
 
 Slow requests give up memory. A request gets the memory for all of it before it is received, so it
 can be received to its end. While others wait, `relieve` sets aside requests that received nothing
@@ -54,6 +61,12 @@ if TYPE_CHECKING:
 
 # A frame above this does not fit into one read of a connection.
 LARGE_BYTES = 65536
+
+# A client that sends fast has so much of a request in the buffer of its socket: a quarter of the
+# 200 KB that Linux gives for the default of socket.receive.buffer.bytes. It counts overhead, too.
+QUICK_BYTES = 48 << 10
+# A request that waits is looked at again: at 48 KiB in this time, a megabyte takes `SOON_LOOKS`.
+HASTEN_MS = 200
 
 # While memory is short a connection is read in pieces of this: a Metadata, a heartbeat, a Fetch of
 # a usual consumer or follower fit. It bounds what ten thousand connections can hold to 40 MB.
@@ -120,6 +133,7 @@ class MemoryBudget:
         "large",
         "max_frame_bytes",
         "metadata",
+        "quick",
         "received",
         "records",
         "reserve",
@@ -132,6 +146,7 @@ class MemoryBudget:
         """Without limits, until `limit` is called."""
         self.small = Pool("small requests")
         self.large = Pool("large requests")
+        self.quick = Pool("quick requests")
         self.reserve = Pool("requests of brokers")
         # A response is often the only one of its client. Those that have several leave more room.
         self.responses = Pool("responses", share=4)
@@ -152,19 +167,23 @@ class MemoryBudget:
     @property
     def pools(self) -> tuple[Pool, ...]:
         return (
-            *(self.small, self.large, self.reserve),
+            *self._of_requests,
             *(self.responses, self.metadata, self.records),
         )
 
     @property
+    def _of_requests(self) -> tuple[Pool, ...]:
+        return self.small, self.large, self.quick, self.reserve
+
+    @property
     def request_bytes(self) -> int:
         """Bytes of requests that are received or handled."""
-        return self.small.used + self.large.used + self.reserve.used
+        return sum(pool.used for pool in self._of_requests)
 
     @property
     def request_limit(self) -> int:
         """The limit of `request_bytes`, 0 without one."""
-        limit = self.small.limit + self.large.limit + self.reserve.limit
+        limit = sum(pool.limit for pool in self._of_requests)
         return 0 if limit >= UNLIMITED else limit
 
     @property
@@ -177,7 +196,8 @@ class MemoryBudget:
         ended."""
         self.small.limit = requests // 4
         self.reserve.limit = requests // 8
-        self.large.limit = requests - self.small.limit - self.reserve.limit
+        self.quick.limit = requests // 4
+        self.large.limit = requests - self.small.limit - self.reserve.limit - self.quick.limit
         self.metadata.limit = responses // 4
         self.responses.limit = responses - self.metadata.limit
         self.records.limit = records
@@ -200,7 +220,9 @@ class MemoryBudget:
     @property
     def is_short(self) -> bool:
         """Read in short pieces."""
-        return self.small.used >= self.small.limit or self.large.waiting > 0
+        return (
+            self.small.used >= self.small.limit or self.large.waiting > 0 or self.quick.waiting > 0
+        )
 
     def admit(
         self, sender: Connection, size: int, *, of_broker: bool, resume: Resume
@@ -213,14 +235,35 @@ class MemoryBudget:
         if lease is None and of_broker:
             pool = self.reserve
             lease = pool.lease(client, size)
+        elif lease is None and pool is self.large and self._may_hasten(sender, size):
+            pool = self.quick
+            lease = pool.lease(client, size)
         if lease is None:
             pool.wait(sender, client, size, resume)
         return lease
 
+    def hasten(self, sender: Connection, size: int, resume: Resume) -> None:
+        """Look again whether a large request that waits for a lease arrives fast."""
+        client = client_of(sender)
+        if not self._may_hasten(sender, size) or not self.large.forget(sender, client):
+            return
+        lease = self.quick.lease(client, size)
+        if lease is not None:
+            resume(lease)
+        else:
+            self.quick.wait(sender, client, size, resume)
+
+    def _may_hasten(self, sender: Connection, size: int) -> bool:
+        """Whether a request arrives fast, and its client is within the limit of a client, which is
+        for both pools together."""
+        client = client_of(sender)
+        held = self.large.clients.get(client, 0) + self.quick.clients.get(client, 0)
+        return (not held or held + size <= self.large.client_limit) and sender.arrives_fast(size)
+
     def forget(self, sender: Connection) -> None:
         """A connection that may wait is closed."""
         client = client_of(sender)
-        for pool in (self.small, self.large, self.reserve):
+        for pool in self._of_requests:
             if pool.waiting:
                 pool.forget(sender, client)
 
@@ -277,7 +320,7 @@ class MemoryBudget:
         To be called every second or so. `now` is in monotonic seconds."""
         self._watched += min(now - self._looked_at, LONGEST_LOOK_SECONDS)
         self._looked_at = now
-        for pool in (self.small, self.large, self.reserve):
+        for pool in self._of_requests:
             if pool.waiting:
                 self._set_aside_slowest(pool)
                 self._let_go_on(pool)
@@ -361,9 +404,12 @@ class MemoryBudget:
                         break
 
     def set_aside(self, connection: Connection, filled: int) -> None:
-        """A request keeps what was received of it, and gives back the memory for the rest."""
+        """A request keeps what was received of it, and gives back the memory for the rest. One that
+        turned out to be slow leaves the memory of quick ones, if there is room elsewhere."""
         lease = self.aside[connection] = self.received.pop(connection)
         lease.resize(filled)
+        if lease.pool is self.quick and self.large.used + filled <= self.large.limit:
+            lease.move(self.large)
 
     def take_up(self, connection: Connection, size: int, resume: Resume) -> None:
         """More has come of a request that was set aside: call `resume` with a lease for the rest of

@@ -72,6 +72,13 @@ class Lease:
         self.size += other.size
         other.size = 0
 
+    def move(self, pool: Pool) -> None:
+        """Use memory of another pool instead, without a check."""
+        size = self.size
+        self.release()
+        self.pool = pool
+        self.resize(size)
+
     def release(self) -> None:
         """Give all of it back; those that wait may get it now."""
         self.resize(0)

@@ -614,6 +614,10 @@ class Broker:
         self.leader_and_isr.controller_epoch = max(known, controller_epoch)
         self._leave_service(problem)
 
+    def why_out_of_service(self) -> str:
+        """Why this broker leads nothing though it runs, as text; empty while it is in service."""
+        return self.controller.kraft_problem or self.registration.taken
+
     def _leave_service(self, problem: str) -> None:
         """What this broker would acknowledge now would be lost with its logs."""
         for partition in self.replica_manager.led_partitions():

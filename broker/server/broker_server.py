@@ -312,7 +312,8 @@ class BrokerServer:
         return self._state is not None and self._state.can_change_tree
 
     async def _hand_over(self, parts: Broker) -> None:
-        if not await self._with_tree(parts, hand_over(self.config, parts.controller_channel)):
+        work = hand_over(self.config, parts.controller_channel, parts.why_out_of_service)
+        if not await self._with_tree(parts, work):
             logger.warning(
                 "Proceeding to shut down without controlled shutdown: ZooKeeper is not connected"
             )

@@ -36,6 +36,7 @@ from ottla.controller.tree.znode_json import MalformedZnode
 from ottla.controller.tree.znodes_admin import (
     decode_config,
     decode_config_change,
+    decode_config_to_change,
     decode_protecting_config,
     encode_config,
     encode_config_change,
@@ -92,8 +93,9 @@ async def _read_to_change(store: ZnodeStore, entity: str) -> tuple[dict[str, str
     protects = entity.partition("/")[0] in PROTECTING
     if not data and (stat.children_count or not protects):
         return {}, stat.version
+    decode = decode_protecting_config if protects else decode_config_to_change
     try:
-        return decode_protecting_config(path, data), stat.version
+        return decode(path, data), stat.version
     except MalformedZnode as error:
         raise UnreadableConfig(
             path,

@@ -118,12 +118,32 @@ def decode_config(path: str, data: bytes) -> dict[str, str]:
     return {str(name): _property_text(value) for name, value in config.items()}
 
 
+def decode_config_to_change(path: str, data: bytes) -> dict[str, str]:
+    """The properties, which are written again with some of them changed.
+
+    A znode without a version, as other tools write it, has version 1, as in Kafka. Raises
+    MalformedZnode for another version, which Kafka would replace, and where properties would be
+    lost.
+    """
+    if not data:
+        return {}
+    payload = decode_json(path, data, is_secret=True)
+    version = integer(path, payload, "version") if "version" in payload else 1
+    if version != 1:
+        raise MalformedZnode(f"{path} holds a configuration of version {version}; 1 is known")
+    if not isinstance(payload.get("config", {}), dict):
+        raise MalformedZnode(f'{path} holds no object under "config"')
+    return decode_config(path, data)
+
+
 def decode_protecting_config(path: str, data: bytes) -> dict[str, str]:
     """The properties of an entity with quotas, credentials or settings of a broker.
 
     Raises MalformedZnode where `decode_config` would return none, or those of another version.
     """
     payload = decode_json(path, data, is_secret=True)
+    if isinstance(payload.get("config"), dict) and "version" not in payload:
+        raise MalformedZnode(f'{path} holds a configuration without "version":1, which it needs')
     if integer(path, payload, "version") != 1 or not isinstance(payload.get("config"), dict):
         raise MalformedZnode(f"{path} holds no configuration of version 1")
     return decode_config(path, data)

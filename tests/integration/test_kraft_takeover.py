@@ -52,6 +52,24 @@ def assert_start_is_refused(directory: Path, zookeeper: str) -> None:
     assert "Traceback" not in str(failed.value)
 
 
+def assert_stop_asked_nobody(broker: BrokerProcess) -> None:
+    """A KRaft controller does not know this broker: the retries would take 10 s."""
+    log = broker.log()
+    assert f"Proceeding to shut down without controlled shutdown: {TAKEN_OVER}" in log
+    assert "Failed to send ControlledShutdown" not in log
+
+
+def take_over(client: KazooClient, epoch: int) -> None:
+    """What a KRaft controller writes; `epoch` is its own."""
+    before = int(client.get(znodes.CONTROLLER_EPOCH)[0])
+    taken = {"version": 2, "brokerid": 3000, "timestamp": "0", "kraftControllerEpoch": epoch}
+    change = client.transaction()
+    change.set_data(znodes.CONTROLLER_EPOCH, b"%d" % (before + 1))
+    change.delete(znodes.CONTROLLER)
+    change.create(znodes.CONTROLLER, json.dumps(taken).encode())
+    change.commit()
+
+
 @contextmanager
 def client_of(zookeeper: str) -> Iterator[KazooClient]:
     client = KazooClient(zookeeper)
@@ -77,13 +95,9 @@ def test_broker_leaves_service_until_the_operator_goes_back(tmp_path: Path) -> N
     ):
         CommandLine(broker.bootstrap).done("topics", "create", "t")
         assert produce_code(broker.port) == ErrorCode.NONE
-        taken = b'{"version":2,"brokerid":3000,"timestamp":"0","kraftControllerEpoch":5}'
         epoch = int(client.get(znodes.CONTROLLER_EPOCH)[0])
-        change = client.transaction()
-        change.set_data(znodes.CONTROLLER_EPOCH, b"%d" % (epoch + 1))
-        change.delete(znodes.CONTROLLER)
-        change.create(znodes.CONTROLLER, taken)
-        change.commit()
+        take_over(client, 5)
+        taken = client.get(znodes.CONTROLLER)[0]
         eventually(lambda: status_of(http, "/readyz")[0] == 503, broker.log)
         assert produce_code(broker.port) == ErrorCode.NOT_LEADER_OR_FOLLOWER
         (problem,) = kraft_faults(http)
@@ -94,7 +108,10 @@ def test_broker_leaves_service_until_the_operator_goes_back(tmp_path: Path) -> N
         eventually(lambda: status_of(http, "/readyz")[0] == 200, broker.log)
         eventually(lambda: produce_code(broker.port) == ErrorCode.NONE, broker.log)
         assert int(client.get(znodes.CONTROLLER_EPOCH)[0]) == epoch + 2
+        take_over(client, 6)
+        eventually(lambda: status_of(http, "/readyz")[0] == 503, broker.log)
         assert broker.stop() == 0
+        assert_stop_asked_nobody(broker)
 
 
 @pytest.mark.kafka
@@ -151,6 +168,7 @@ def test_migration_of_kafka(tmp_path: Path) -> None:
         assert client.get(znodes.CONTROLLER)[0] == data
         assert produce_code(kafka_port) == ErrorCode.NONE
         assert ottla.stop() == 0
+        assert_stop_asked_nobody(ottla)
         controller.stop()
         assert_start_is_refused(tmp_path / "later", zookeeper)
         assert produce_code(kafka_port) == ErrorCode.NONE

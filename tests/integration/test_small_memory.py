@@ -196,13 +196,15 @@ def test_long_responses_that_nobody_reads(broker: BrokerProcess) -> None:
 
 
 def test_real_clients_find_nothing_wrong(broker: BrokerProcess) -> None:
-    """What a user does first, with each client of the compatibility suite."""
+    """Records, groups and transactions, with each client of the compatibility suite."""
+    names = ("produce_consume", "groups", "transactions")
+    files = [f"tests/compat/test_{name}.py" for name in names]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "tests/compat/test_produce_consume.py"],
+        [sys.executable, "-m", "pytest", "-q", *files],
         cwd=ROOT,
         env={**os.environ, "OTTLA_COMPAT_BOOTSTRAP": broker.bootstrap},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1200,
     )
     assert done.returncode == 0, done.stdout[-4_000:]

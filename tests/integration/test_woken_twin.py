@@ -22,7 +22,7 @@ from ottla.protocol.messages.produce import (
     TopicProduceData,
 )
 from ottla.protocol.records.builder import build_batch
-from tests.doubles.broker_process import start_broker
+from tests.doubles.broker_process import BrokerProcess, start_broker
 from tests.doubles.command_line import CommandLine
 from tests.doubles.eventually import eventually
 from tests.doubles.wire import Wire
@@ -53,6 +53,18 @@ def produce_code(port: int) -> int:
     return int(response.responses[0].partition_responses[0].error_code)
 
 
+def take_id(broker: BrokerProcess, zookeeper: str) -> KazooClient:
+    """Pause a broker until another one has its id; the client has the session of that one."""
+    other = KazooClient(zookeeper)
+    other.start(60)
+    path = znodes.broker_path(1)
+    broker.send_signal(signal.SIGSTOP)
+    eventually(lambda: other.exists(path) is None)
+    other.create(path, znodes.encode_broker(OTHER, 0, instance="another"), ephemeral=True)
+    broker.send_signal(signal.SIGCONT)
+    return other
+
+
 def test_twin_that_wakes_up_leaves_service_until_the_other_is_gone(tmp_path: Path) -> None:
     http = free_port()
     with (
@@ -67,13 +79,7 @@ def test_twin_that_wakes_up_leaves_service_until_the_other_is_gone(tmp_path: Pat
     ):
         CommandLine(broker.bootstrap).done("topics", "create", "t")
         assert produce_code(broker.port) == ErrorCode.NONE
-        other = KazooClient(zookeeper.connect)
-        other.start(60)
-        path = znodes.broker_path(1)
-        broker.send_signal(signal.SIGSTOP)
-        eventually(lambda: other.exists(path) is None)
-        other.create(path, znodes.encode_broker(OTHER, 0, instance="another"), ephemeral=True)
-        broker.send_signal(signal.SIGCONT)
+        other = take_id(broker, zookeeper.connect)
         eventually(lambda: status_of(http, "/readyz")[0] == 503, broker.log, seconds=20.0)
         assert produce_code(broker.port) == ErrorCode.NOT_LEADER_OR_FOLLOWER
         status = json.loads(status_of(http, "/statusz")[1])
@@ -83,4 +89,13 @@ def test_twin_that_wakes_up_leaves_service_until_the_other_is_gone(tmp_path: Pat
         other.close()
         eventually(lambda: status_of(http, "/readyz")[0] == 200, seconds=60.0)
         eventually(lambda: produce_code(broker.port) == ErrorCode.NONE, seconds=60.0)
+        other = take_id(broker, zookeeper.connect)
+        eventually(lambda: status_of(http, "/readyz")[0] == 503, broker.log, seconds=20.0)
         assert broker.stop() == 0
+        other.stop()
+        other.close()
+        assert (
+            "without controlled shutdown: Broker id 1 is already registered "
+            "by a broker at PLAINTEXT://127.0.0.1:9"
+        ) in broker.log()
+        assert "Failed to send ControlledShutdown" not in broker.log()

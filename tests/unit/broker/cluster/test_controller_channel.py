@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -168,7 +169,8 @@ def outcome(channel: Channel, **settings: str) -> bool:
         "controller.socket.timeout.ms": "20",
         **{name.replace("_", "."): text for name, text in settings.items()},
     }
-    return asyncio.run(hand_over(BrokerConfig(given), cast(ControllerChannel, channel)))
+    work = hand_over(BrokerConfig(given), cast(ControllerChannel, channel), lambda: "")
+    return asyncio.run(work)
 
 
 def test_it_asks_once_when_everything_moves() -> None:
@@ -190,6 +192,27 @@ def test_the_last_broker_does_not_wait_for_others() -> None:
     channel.alone = True
     assert not outcome(channel, controlled_shutdown_retry_backoff_ms="3600000")
     assert len(channel.responses) == 2
+
+
+def test_a_broker_that_has_left_service_asks_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    """Its controller is of KRaft, or another broker has its id: retries would take 10 s."""
+    channel = Channel()
+    done = hand_over(BrokerConfig(), cast(ControllerChannel, channel), lambda: "KRaft took over")
+    assert not asyncio.run(done)
+    assert channel.waits == []
+    assert "without controlled shutdown: KRaft took over. This broker has left" in caplog.text
+
+
+def test_it_stops_asking_when_it_has_left_service() -> None:
+    channel = Channel(ConnectionError("away"))
+    reasons = ["", "KRaft took over"]
+    done = hand_over(
+        BrokerConfig({"controlled.shutdown.retry.backoff.ms": "1"}),
+        cast(ControllerChannel, channel),
+        lambda: reasons.pop(0),
+    )
+    assert not asyncio.run(done)
+    assert channel.responses == reasons == []
 
 
 def test_after_a_failure_it_waits_for_another_controller_than_that_one() -> None:
@@ -220,6 +243,22 @@ async def test_alone_is_a_broker_that_knows_no_other() -> None:
         live = [UpdateMetadataBroker(id=each) for each in brokers]
         publish(metadata, UpdateMetadataRequest(controller_id=1, live_brokers=live))
         assert await alone.is_alone(1) == is_alone
+
+
+async def test_alone_is_a_controller_beside_brokers_that_stop_too() -> None:
+    """Each would wait for the other to go, as long as the retries take."""
+    metadata = MetadataCache()
+    live = [UpdateMetadataBroker(id=each) for each in (1, 2)]
+    publish(metadata, UpdateMetadataRequest(controller_id=1, live_brokers=live))
+    stopping = ControllerChannel(1, BrokerEpoch(5), metadata, cast(Any, None))
+    controller = SimpleNamespace(is_everybody_stopping=False)
+    stopping.connect(cast(Any, controller))
+    assert not await stopping.is_alone(1)
+    async with asyncio.timeout(5):
+        waits = asyncio.gather(stopping.is_alone(3_600_000))
+        await asyncio.sleep(0)
+        controller.is_everybody_stopping = True
+        assert await waits == [True]
 
 
 def test_it_gives_up_after_so_many_times() -> None:

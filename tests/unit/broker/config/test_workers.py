@@ -59,6 +59,27 @@ def test_mapped_ports_count_up_from_the_mapped_one() -> None:
     assert found["advertised.listeners"] == "A://outside:19093,B://inside:29093"
 
 
+def test_listeners_of_a_worker_may_show_one_address() -> None:
+    behind_proxy = {**TWO, "advertised.listeners": "A://outside:19092,B://outside:19092"}
+    found = worker_settings(config(ottla_workers="3", **behind_proxy), 2)
+    assert found["advertised.listeners"] == "A://outside:19094,B://outside:19094"
+
+
+def test_listeners_that_show_one_address_show_one_of_each_worker() -> None:
+    given = {**TWO, "advertised.listeners": "A://outside:9092,B://outside:9092"}
+    found = worker_settings(
+        config(ottla_workers="2", ottla_workers_ports="A:9300,B:9400", **given), 1
+    )
+    assert found["advertised.listeners"] == "A://outside:9300,B://outside:9300"
+
+
+def test_listeners_of_both_families_share_the_ports_of_each_worker() -> None:
+    families = {**TWO, "listeners": "A://127.0.0.1:9092,B://[::1]:9092"}
+    given = config(ottla_workers="2", ottla_workers_ports="A:9300,B:9300", **families)
+    assert worker_settings(given, 1)["listeners"] == "A://127.0.0.1:9300,B://[::1]:9300"
+    assert bootstrap_ports(given) == {"A": 9192, "B": 9192}
+
+
 def test_what_is_listed_is_used() -> None:
     given = config(
         ottla_workers="3",
@@ -112,6 +133,18 @@ def test_a_worker_is_a_configuration_of_its_own() -> None:
             "listener SSL of worker 0 and listener PLAINTEXT of worker 1 would have the same port",
         ),
         ({"ottla_workers": "3", "ottla_workers_ports": "9300"}, "worker 2 has none"),
+        (
+            {"ottla_workers": "2", **TWO, "ottla_workers_ports": "A:9300,B:9300"},
+            "ottla.workers.ports: A://0.0.0.0:9300 and B://0.0.0.0:9300 use the same port",
+        ),
+        (
+            {"ottla_workers": "2", **TWO, "ottla_workers_bootstrap_ports": "A:9000,B:9000"},
+            "ottla.workers.bootstrap.ports: A://0.0.0.0:9000 and B://0.0.0.0:9000 use the same",
+        ),
+        (
+            {"ottla_workers": "2", **TWO, "ottla_workers_bootstrap_ports": "A:9093"},
+            "and the bootstrap port of listener A would have the same port 9093",
+        ),
         (
             {
                 "ottla_workers": "2",

@@ -177,6 +177,11 @@ def budget(requests: int) -> MemoryBudget:
     return memory
 
 
+def waiting(memory: MemoryBudget) -> int:
+    """Large requests that wait, whether they arrive fast or not."""
+    return memory.large.waiting + memory.quick.waiting
+
+
 async def test_large_requests_of_an_address_wait_and_small_ones_pass_them() -> None:
     memory = budget(1_000_000)
     released = asyncio.Event()
@@ -190,7 +195,7 @@ async def test_large_requests_of_an_address_wait_and_small_ones_pass_them() -> N
         clients = [await network.connect() for _ in range(5)]
         for client in clients:
             client.send(large)
-        await network.until(lambda: memory.large.waiting > 0)
+        await network.until(lambda: waiting(memory) > 0)
         assert memory.large.used <= memory.large.limit
         small = await network.connect()
         sent = small.send(metadata_request())
@@ -204,7 +209,7 @@ async def test_large_requests_of_an_address_wait_and_small_ones_pass_them() -> N
         for client in clients:
             await client.receive()
         assert memory.used == 0
-        assert not memory.large.waiting
+        assert not waiting(memory)
 
 
 async def test_a_large_frame_of_a_small_api_is_refused_before_it_comes(
@@ -218,8 +223,9 @@ async def test_a_large_frame_of_a_small_api_is_refused_before_it_comes(
     assert "ottla.request.max.bytes" in caplog.text
 
 
+@pytest.mark.usefixtures("_nobody_is_fast")
 async def test_clients_that_send_nothing_of_a_large_frame_do_not_block_their_address() -> None:
-    memory = budget(300_000)
+    memory = budget(500_000)
     async with running_network(memory=memory, authentication_timeout_ms=40) as network:
         frame = encode_request(1, "t", metadata_request(*(["n" * 30_000] * 4)), 0)
         silent = [await network.connect() for _ in range(3)]
@@ -238,11 +244,35 @@ async def test_clients_that_send_nothing_of_a_large_frame_do_not_block_their_add
         assert memory.used == 0
 
 
+async def test_a_fast_client_passes_slow_ones_of_its_address() -> None:
+    """Those make progress, and need more time than it has."""
+    memory = budget(500_000)
+    async with running_network(memory=memory) as network:
+        frame = encode_request(1, "t", metadata_request(*(["n" * 30_000] * 4)), 0)
+        slow = [await network.connect() for _ in range(4)]
+        for client in slow:
+            client.writer.write(frame[:20_000])
+        await network.until(lambda: memory.large.waiting == 3)
+        for _ in range(3):
+            fast = await network.connect()
+            fast.writer.write(frame)
+            await fast.receive()
+        # Of this one, most comes after it has begun to wait.
+        late = await network.connect()
+        late.writer.write(frame[:20_000])
+        await network.until(lambda: memory.large.waiting == 4)
+        late.writer.write(frame[20_000:])
+        await late.receive()
+        assert memory.large.waiting == 3
+        assert len(memory.received) == 1
+
+
+@pytest.mark.usefixtures("_nobody_is_fast")
 async def test_what_was_received_does_not_block_an_address_for_ever(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(memory_module, "SILENCE_SECONDS", 0.05)
-    memory = budget(300_000)
+    memory = budget(500_000)
     async with running_network(memory=memory, authentication_timeout_ms=40) as network:
         frame = encode_request(1, "t", metadata_request(*(["n" * 30_000] * 4)), 0)
         silent = [await network.connect() for _ in range(3)]
@@ -258,11 +288,12 @@ async def test_what_was_received_does_not_block_an_address_for_ever(
     assert len(lines) == 1, "one line for an address and minute"
 
 
+@pytest.mark.usefixtures("_nobody_is_fast")
 async def test_who_waits_and_who_makes_progress_is_not_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(memory_module, "SILENCE_SECONDS", 0.2)
-    memory = budget(300_000)
+    memory = budget(500_000)
     async with running_network(memory=memory, authentication_timeout_ms=40) as network:
         slow, waiting = await network.connect(), await network.connect()
         frame = encode_request(1, "t", metadata_request(*(["n" * 30_000] * 4)), 0)
@@ -291,8 +322,9 @@ async def test_a_frame_that_memory_does_not_allow_is_refused(
     assert "docs/limits.md" in caplog.text
 
 
+@pytest.mark.usefixtures("_nobody_is_fast")
 async def test_waiting_and_holding_connections_that_close_leave_nothing() -> None:
-    memory = budget(300_000)
+    memory = budget(500_000)
     async with running_network(memory=memory) as network:
         clients = [await network.connect() for _ in range(6)]
         for client in clients:
@@ -302,7 +334,7 @@ async def test_waiting_and_holding_connections_that_close_leave_nothing() -> Non
             await client.close()
         await network.until(lambda: not network.server.connections)
         assert memory.used == 0
-        assert memory.large.waiting == 0
+        assert waiting(memory) == 0
         assert not memory.received
 
 

@@ -100,11 +100,12 @@ def response_bytes(tls: ssl.SSLObject) -> bytes:
         return b""
 
 
+@pytest.mark.usefixtures("_nobody_is_fast")
 async def test_long_requests_that_were_set_aside_go_on(
     certificates: Certificates, tls_options: dict[str, Any]
 ) -> None:
     memory = MemoryBudget()
-    memory.limit(300_000, 1 << 20, 1 << 20)
+    memory.limit(500_000, 1 << 20, 1 << 20)
     async with running_network(
         memory=memory, authentication_timeout_ms=40, **tls_options
     ) as network:
@@ -125,11 +126,12 @@ async def test_long_requests_that_were_set_aside_go_on(
         assert memory.used == 0
 
 
+@pytest.mark.usefixtures("_nobody_is_fast")
 async def test_a_request_that_was_set_aside_within_a_record_goes_on(
     certificates: Certificates, tls_options: dict[str, Any]
 ) -> None:
     memory = MemoryBudget()
-    memory.limit(300_000, 1 << 20, 1 << 20)
+    memory.limit(500_000, 1 << 20, 1 << 20)
     async with running_network(
         memory=memory, authentication_timeout_ms=40, **tls_options
     ) as network:

@@ -37,6 +37,10 @@ class Sender:
         self.received_bytes = self.filled_bytes = 0
         self.unacknowledged_bytes = 0
         self.leases: list[Lease] = []
+        self.is_fast = False
+
+    def arrives_fast(self, size: int) -> bool:
+        return self.is_fast
 
     def receive(self, size: int) -> None:
         self.filled_bytes += size
@@ -309,13 +313,14 @@ class Scene:
 
     def __init__(self) -> None:
         self.memory = budget()
+        self.memory.large.limit = 10 * MIB
         self.now = 0.0
         self.resumed: list[Sender] = []
         self.closed: list[Sender] = []
 
-    def begin(self, host: str, size: int = MIB) -> Sender:
+    def begin(self, host: str, size: int = MIB, sender: Sender | None = None) -> Sender:
         """A connection has the first bytes of a request."""
-        sender = Sender(host)
+        sender = Sender(host) if sender is None else sender
         sender.memory = self.memory
 
         def resume(lease: Lease) -> None:
@@ -533,6 +538,86 @@ def test_a_process_that_stood_still_does_not_take_its_clients_for_silent() -> No
     scene.look()
     scene.look(1_000.0)
     assert scene.closed == []
+
+
+def fast(scene: Scene, host: str, size: int = MIB) -> Sender:
+    """A connection of which more than the first bytes has come."""
+    sender = Sender(host)
+    sender.is_fast = True
+    return scene.begin(host, size, sender)
+
+
+def test_a_request_that_arrives_fast_passes_slow_ones_of_its_address() -> None:
+    scene = Scene()
+    slow = [scene.begin("10.0.0.1") for _ in range(60)]
+    received = list(scene.memory.received)
+    for _ in range(20):  # they hold the memory for a minute, at their rate
+        for each in received:
+            each.receive(20_000)  # type: ignore[attr-defined]
+        scene.look()
+        first = fast(scene, "10.0.0.1")
+        second = fast(scene, "10.0.0.1")
+        assert first in scene.memory.received
+        assert second in scene.memory.received
+        scene.complete(first)
+        scene.complete(second)
+    assert scene.memory.quick.used == 0
+    assert not scene.closed
+    assert any(sender not in scene.resumed for sender in slow)
+
+
+def test_a_request_of_which_more_comes_while_it_waits_passes_too() -> None:
+    scene = Scene()
+    for _ in range(20):
+        scene.begin("10.0.0.1")
+    waiting = scene.memory.large.waiting
+    late = scene.begin("10.0.0.1")
+    granted: list[Lease] = []
+    scene.memory.hasten(late, MIB, granted.append)  # type: ignore[arg-type]
+    assert (granted, scene.memory.large.waiting) == ([], waiting + 1)
+    late.is_fast = True
+    scene.memory.hasten(late, MIB, granted.append)  # type: ignore[arg-type]
+    assert [lease.pool for lease in granted] == [scene.memory.quick]
+    assert scene.memory.large.waiting == waiting
+    scene.memory.hasten(late, MIB, granted.append)  # type: ignore[arg-type]
+    assert len(granted) == 1, "it waits no more"
+
+
+def test_fast_ones_wait_for_each_other_and_clients_take_turns() -> None:
+    scene = Scene()
+    for _ in range(20):
+        scene.begin("10.0.0.1")
+    held = [fast(scene, "10.0.0.1") for _ in range(10)]
+    assert scene.memory.quick.used <= scene.memory.quick.limit == 4 * MIB
+    other = fast(scene, "10.0.0.2")
+    assert other in scene.memory.received
+    scene.complete(held[0])
+    assert scene.resumed == [held[3]] or scene.resumed == [held[2]]
+
+
+def test_one_that_turns_out_to_be_slow_leaves_the_memory_of_quick_ones() -> None:
+    scene = Scene()
+    senders = [scene.begin("10.0.0.1") for _ in range(20)]
+    fakes = [fast(scene, "10.0.0.1") for _ in range(10)]
+    for _ in range(30):
+        for each in list(scene.memory.received):
+            each.receive(20_000)  # type: ignore[attr-defined]
+        scene.look()
+    used = scene.memory.request_bytes
+    assert used <= scene.memory.large.limit + scene.memory.quick.limit
+    assert {True, False} == set(scene.is_aside(*senders, *fakes))
+    honest = fast(scene, "10.0.0.2")
+    for _ in range(3):
+        scene.look()
+    assert honest in scene.memory.received
+
+
+def test_the_limit_of_a_client_holds_for_both_pools() -> None:
+    scene = Scene()
+    scene.memory.large.client_limit = 3 * MIB
+    for _ in range(5):
+        fast(scene, "10.0.0.1")
+    assert scene.memory.large.used + scene.memory.quick.used == 3 * MIB
 
 
 def test_a_client_that_waits_for_its_share_does_not_have_others_set_aside() -> None:

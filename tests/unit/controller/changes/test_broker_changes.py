@@ -529,7 +529,9 @@ async def test_nobody_waits_when_every_broker_shuts_down(cluster: Cluster) -> No
     controlled_shutdown = cluster.controller.controlled_shutdown
     assert await controlled_shutdown(2, -1) == [TopicPartition("t", 0)]
     assert await controlled_shutdown(3, -1) == [TopicPartition("t", 1)]
+    assert not cluster.controller.is_everybody_stopping
     assert await controlled_shutdown(1, -1) == []
+    assert cluster.controller.is_everybody_stopping
     assert await controlled_shutdown(2, -1) == []
     await cluster.remove_broker(2)
     assert await controlled_shutdown(3, -1) == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import cast
 
 import pytest
@@ -163,9 +163,19 @@ async def test_change_that_is_overtaken_again_and_again_ends(store: ZnodeStore) 
     assert await read_config(store, "topics/t") == {"a": "0"}
 
 
-@pytest.mark.parametrize("entity", ["topics/t", "brokers/<default>", "users/u", "groups/g"])
+GARBAGE = [
+    *(b"{", b"[]", b'{"version":2,"config":{"a":"1"}}', b'{"version":1,"config":"a=1"}'),
+    b'{"version":null,"config":{"a":"1"}}',
+]
+NOT_WRITTEN_BY_A_BROKER = [b'{"config":{"a":"1"}}', b'{"version":1}', b"{}"]
+
+
 @pytest.mark.parametrize(
-    "data", [b"{", b'{"version":2,"config":{"a":"1"}}', b'{"version":1}', b"[]"]
+    ("entity", "data"),
+    [
+        *product(["topics/t", "brokers/<default>", "users/u", "groups/g"], GARBAGE),
+        *product(["brokers/1", "users/u", "clients/c", "ips/127.0.0.1"], NOT_WRITTEN_BY_A_BROKER),
+    ],
 )
 async def test_what_cannot_be_read_is_not_replaced(
     store: ZnodeStore, entity: str, data: bytes
@@ -183,6 +193,28 @@ async def test_what_cannot_be_read_is_not_replaced(
     assert (await store.get(path))[0] == data
     await set_or_create(store, path, b'{"version":1,"config":{}}')
     assert await change_config(store, entity, change) == {"a": "2"}
+
+
+@pytest.mark.parametrize("entity", ["topics/t", "groups/g"])
+@pytest.mark.parametrize("data", NOT_WRITTEN_BY_A_BROKER)
+async def test_settings_without_a_version_are_of_version_1(
+    store: ZnodeStore, entity: str, data: bytes
+) -> None:
+    """As in Kafka: they protect nothing, are in effect, and a change keeps the others."""
+    await set_or_create(store, znodes.config_path(entity), data)
+    before = (await read_configs(store, [entity]))[entity]
+
+    async def change(properties: dict[str, str]) -> dict[str, str]:
+        return {**properties, "b": "2"}
+
+    assert await change_config(store, entity, change) == {**before, "b": "2"}
+    assert (await store.get(znodes.config_path(entity)))[0] == encode_config({**before, "b": "2"})
+
+
+async def test_the_missing_version_is_named_where_the_settings_protect(store: ZnodeStore) -> None:
+    await set_or_create(store, "/config/brokers/1", b'{"config":{"a":"1"}}')
+    with pytest.raises(UnreadableConfig, match='without "version":1, which it needs'):
+        await read_config(store, "brokers/1")
 
 
 async def test_empty_znodes_that_can_be_changed(store: ZnodeStore) -> None:
