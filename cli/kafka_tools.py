@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ottla.cli.kafka_flags import OTHER_SCRIPTS, TOOLS, Flag, Tool
-from ottla.cli.output import USAGE, usage
+from ottla.cli.output import USAGE, note, usage
 
 Words = list[str]
 #: The options of a command by their names: whether each has a value.
@@ -490,6 +490,7 @@ def _acls(given: Given, command: Words) -> list[Words]:
     """One command for each resource and each of `_subjects`."""
     action = command[1]
     _check_roles(given)
+    _check_hosts(given, action)
     common = _pattern(given, action)
     if "--force" in given.flags and action == "remove":
         common.append("--yes")
@@ -529,6 +530,18 @@ def _check_roles(given: Given) -> None:
             raise usage(f"{flag} of kafka-acls does not go with {' and '.join(roles)}.")
 
 
+def _check_hosts(given: Given, action: str) -> None:
+    """Kafka's tool ignores the hosts of a permission without principals, if it has others."""
+    has_principal = any(f"--{verb}-principal" in given.flags for verb in ("allow", "deny"))
+    is_ignored = given.is_kafka_style and (has_principal or action == "remove")
+    for verb in ("allow", "deny"):
+        if f"--{verb}-host" not in given.flags or f"--{verb}-principal" in given.flags:
+            continue
+        if not is_ignored:
+            raise usage(f"--{verb}-host of kafka-acls needs --{verb}-principal.")
+        note(f"ottla: --{verb}-host without --{verb}-principal has no effect, as in Kafka.")
+
+
 def _pattern(given: Given, action: str) -> Words:
     pattern = (given.last("--resource-pattern-type") or "").lower()
     options = {"prefixed": ["--prefixed"], "": [], "literal": []}
@@ -556,8 +569,6 @@ def _subjects(given: Given, action: str) -> list[Words]:
     for verb in ("allow", "deny"):
         principals = given.flags.get(f"--{verb}-principal", [])
         hosts = given.flags.get(f"--{verb}-host", [])
-        if hosts and not principals:
-            raise usage(f"--{verb}-host of kafka-acls needs --{verb}-principal.")
         if action == "remove":
             of_hosts = [word for host in hosts or ["*"] for word in ("--host", host)]
             subjects += [

@@ -187,6 +187,12 @@ kafka-acls --remove --topic t
 kafka-acls --add --allow-principal U:a --allow-host h --deny-principal U:b --topic t
 = acls add --topic t -o all --allow U:a --host h
 = acls add --topic t -o all --deny U:b
+kafka-acls --add --allow-principal U:a --deny-host h --topic t
+= acls add --topic t -o all --allow U:a
+kafka-acls --remove --deny-principal U:a --allow-host h --topic t
+= acls remove --topic t -o all --principal U:a --permission deny --host '*'
+kafka-acls --remove --allow-host h --topic t
+= acls remove --topic t
 kafka-acls --list --principal U:a --principal U:b --topic t --resource-pattern-type prefixed
 = acls list --topic t --principal U:a --prefixed
 = acls list --topic t --principal U:b --prefixed
@@ -364,6 +370,7 @@ def test_a_refused_flag_names_the_command(tool: Any, flag: str) -> None:
         ("kafka-get-offsets --partitions 0", "name the topic"),
         ("kafka-acls --add --allow-principal U:a", "needs a resource"),
         ("kafka-acls --add --allow-host h --topic t", "needs --allow-principal"),
+        ("acls add --allow U:a --allow-host h --topic t", "needs --allow-principal"),
         ("kafka-acls --add --allow-principal U:a --consumer --topic t", "needs --group"),
         ("kafka-acls --add --allow-principal U:a --producer --group g", "needs --topic"),
         ("kafka-acls --add --deny-principal U:a --producer --topic t", "does not go with"),
@@ -377,6 +384,13 @@ def test_a_wrong_line(typed: str, answer: str) -> None:
         plan(shlex.split(typed), _options_of)
     assert answer in str(failed.value)
     assert failed.value.code == USAGE
+
+
+def test_hosts_that_have_no_effect_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    line = "kafka-acls --add --allow-principal U:a --deny-host h --topic t --group g"
+    plan(shlex.split(line), _options_of)
+    note = "ottla: --deny-host without --deny-principal has no effect, as in Kafka.\n"
+    assert capsys.readouterr().err == note
 
 
 def test_no_words_are_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
