@@ -408,8 +408,11 @@ def _start(given: Given, reset: str) -> Words:
     begins = "--from-beginning" in given.flags
     if begins and offset is not None:
         raise usage("choose one of --from-beginning and --offset.")
-    if given.is_kafka_style and offset is not None and "--partition" not in given.flags:
+    has_partition = "--partition" in given.flags
+    if given.is_kafka_style and offset is not None and not has_partition:
         raise usage("--offset of kafka-console-consumer needs --partition.")
+    if given.is_kafka_style and has_partition and "--group" in given.flags:
+        raise usage("--partition of kafka-console-consumer does not go with --group.")
     if begins and reset == "latest":
         raise usage("choose one of --from-beginning and auto.offset.reset=latest.")
     if reset not in ("", *_OFFSETS):
@@ -429,8 +432,7 @@ def _consumer_end(given: Given, start: Words, special: Words) -> Words:
         return ["--idle", seconds] if seconds and {"--follow", "-f"} & set(given.others) else []
     if timeout is None:
         return ["--follow"]
-    in_group = "--group" in given.flags or "--group" in special
-    if in_group and "--partition" in given.flags:  # read without membership, committed at the end
+    if "--group" in special and "--partition" in given.flags:  # it is not a member
         return [] if start else ["--from-end"]
     return ["--follow", "--idle", seconds]
 

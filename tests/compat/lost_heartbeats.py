@@ -11,7 +11,8 @@ interval of 5 s. Partitions that the response assigned stand still meanwhile. Th
 member joins as soon as another one has left. With `--pause`, the seconds in between, the other
 member is assigned all partitions, and has to revoke some for the new one. So the time in which a
 member waits after a loss is subtracted in `longest_beyond_waits`, and `longest_response` is what
-the broker itself takes.
+the broker itself takes. With `--seed 3 --pause 2` the latest record came after 13.4 s on Ottla and
+10.1 s on Kafka 4.3.1, 2.2 s beyond the waits on both.
 """
 
 from __future__ import annotations

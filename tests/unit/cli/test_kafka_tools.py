@@ -86,12 +86,10 @@ kafka-console-consumer --topic t --partition 0 --offset earliest --property prin
 = consume t --partition 0 --from-beginning --key --follow
 kafka-console-consumer --topic t --property print.offset=true --property print.partition=true
 = consume t --where --follow
-kafka-console-consumer --topic t --group g --partition 0 --offset 5 --timeout-ms 5
-= consume t --group g --partition 0 --offset 5
+kafka-console-consumer --topic t --consumer-property group.id=g --partition 0 --timeout-ms 5
+= consume t --partition 0 --group g --from-end
 kafka-console-consumer --topic t --consumer-property group.id=g
 = consume t --group g --follow
-kafka-console-consumer --topic t --group g --partition 0 --timeout-ms 5
-= consume t --group g --partition 0 --from-end
 kafka-console-consumer --topic t --group g --timeout-ms 5000
 = consume t --group g --follow --idle 5
 kafka-console-consumer --topic t --group g --consumer-property auto.offset.reset=earliest
@@ -350,6 +348,7 @@ def test_a_refused_flag_names_the_command(tool: Any, flag: str) -> None:
         ("kafka-console-consumer --topic t --timeout-ms soon", "number of milliseconds"),
         ("kafka-console-consumer --topic t --from-beginning --offset 5", "choose one of"),
         ("kafka-console-consumer --topic t --group g --offset 5", "needs --partition"),
+        ("kafka-console-consumer --topic t --group g --partition 0", "does not go with --group"),
         (
             "kafka-console-consumer --topic t --from-beginning "
             "--consumer-property auto.offset.reset=latest",
