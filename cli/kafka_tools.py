@@ -425,16 +425,20 @@ def _start(given: Given, reset: str) -> Words:
 
 
 def _consumer_end(given: Given, start: Words, special: Words) -> Words:
-    """The options for the end: without --timeout-ms, Kafka's tool waits for new records."""
-    timeout = given.last("--timeout-ms")
-    seconds = "" if timeout is None else f"{_milliseconds('--timeout-ms', timeout) / 1000:g}"
+    """The options for the end: without --timeout-ms, or a negative one, Kafka's tool waits."""
+    text = given.last("--timeout-ms")
+    timeout = -1
+    if text is not None:
+        try:
+            timeout = int(text)
+        except ValueError:
+            raise usage(f"--timeout-ms {text} is not a number of milliseconds.") from None
+    idle = ["--idle", f"{timeout / 1000:g}"] if timeout >= 0 else []
     if not given.is_kafka_style:
-        return ["--idle", seconds] if seconds and {"--follow", "-f"} & set(given.others) else []
-    if timeout is None:
-        return ["--follow"]
-    if "--group" in special and "--partition" in given.flags:  # it is not a member
+        return idle if {"--follow", "-f"} & set(given.others) else []
+    if idle and "--group" in special and "--partition" in given.flags:  # it is not a member
         return [] if start else ["--from-end"]
-    return ["--follow", "--idle", seconds]
+    return ["--follow", *idle]
 
 
 def _line_options(properties: dict[str, str]) -> Words:

@@ -90,6 +90,8 @@ kafka-console-consumer --topic t --consumer-property group.id=g --partition 0 --
 = consume t --partition 0 --group g --from-end
 kafka-console-consumer --topic t --consumer-property group.id=g
 = consume t --group g --follow
+kafka-console-consumer --topic t --timeout-ms -1
+= consume t --follow
 kafka-console-consumer --topic t --group g --timeout-ms 5000
 = consume t --group g --follow --idle 5
 kafka-console-consumer --topic t --group g --consumer-property auto.offset.reset=earliest
