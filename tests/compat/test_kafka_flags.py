@@ -145,19 +145,24 @@ def test_a_new_group_with_a_timeout_begins_at_the_end(broker: Broker) -> None:
     """And the next time with the records since then: its position was committed."""
     ours("topics create timed --partitions 1", broker)
     ours("produce timed", broker, "old\n")
-    read = "kafka-console-consumer --topic timed --group {0} --timeout-ms 6000"
+    read = "kafka-console-consumer --topic timed --group {0} --timeout-ms {1}"
     for run, group in ((kafka, "timed-theirs"), (ours, "timed-ours")):
-        line = read.format(group)
-        assert run(line, broker) == ""
+        # In Kafka the time until the member has joined counts.
+        idle, busy = read.format(group, 15_000), f"{read.format(group, 60_000)} --max-messages 1"
+        assert run(idle, broker) == ""
         ours("produce timed", broker, f"{group}\n")
-        assert run(line, broker) == f"{group}\n"
+        assert run(busy, broker) == f"{group}\n"
         # Only partitions without a committed offset begin elsewhere.
-        assert run(f"{line} --from-beginning", broker) == ""
-        assert run(f"{line} --consumer-property auto.offset.reset=earliest", broker) == ""
-        line = read.format(f"{group}-new")
-        assert run(f"{line} --from-beginning --max-messages 1", broker) == "old\n"
-        # A partition that is named is read from its end, whatever was committed.
-        assert run(f"{line} --partition 0", broker) == ""
+        assert run(f"{idle} --from-beginning", broker) == ""
+        assert run(f"{idle} --consumer-property auto.offset.reset=earliest", broker) == ""
+        new = busy.replace(group, f"{group}-new")
+        assert run(f"{new} --from-beginning", broker) == "old\n"
+        # A partition that is named is read without the group.
+        line = "kafka-console-consumer --topic timed --partition 0"
+        with pytest.raises(AssertionError, match=r"--?partition|group and partition"):
+            run(f"{line} --group {group}", broker)
+        assert run(f"{line} --timeout-ms 5000", broker) == ""
+        assert run(f"{line} --timeout-ms 60000 --offset 0 --max-messages 1", broker) == "old\n"
 
 
 def test_records_groups_and_offsets(broker: Broker) -> None:
@@ -202,11 +207,17 @@ _ACLS_WITH_HOSTS = [
     f"--remove {_MIXED} --allow-host 10.0.0.2 --deny-host 10.0.0.1 --force",
     f"--remove {_MIXED} --operation Alter --deny-host 10.0.0.4 --force",
     f"--remove {_MIXED} --operation Write --force",
+    # Hosts of a permission without principals are ignored.
+    "--add --allow-principal User:{0} --topic one --deny-host 10.0.0.6",
+    "--add --deny-principal User:{0} --topic one --operation Read --allow-host 10.0.0.6",
+    "--remove --deny-principal User:{0} --topic one --operation Read --allow-host 10.0.0.7 --force",
+    "--add --deny-principal User:{0} --topic of-{0} --deny-host 10.0.0.8",
+    "--remove --topic of-{0} --deny-host 10.0.0.9 --force",
 ]
 
 
 @pytest.mark.parametrize(
-    ("lines", "count"), [(_ACLS, 6), (_ACLS_WITH_HOSTS, 7)], ids=["roles", "hosts"]
+    ("lines", "count"), [(_ACLS, 6), (_ACLS_WITH_HOSTS, 8)], ids=["roles", "hosts"]
 )
 def test_acls(broker: Broker, lines: list[str], count: int) -> None:
     for line in lines:
@@ -223,7 +234,7 @@ def _acls(broker: Broker) -> dict[str, list[str]]:
     """What is kept for both principals, with one name."""
     return {
         name: sorted(
-            str(row).replace(f"User:{name}", "User:x")
+            str(row).replace(f"User:{name}", "User:x").replace(f"of-{name}", "of-x")
             for row in json.loads(ours(f"acls list --principal User:{name} --json", broker))
         )
         for name in "xy"
