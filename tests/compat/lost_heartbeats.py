@@ -10,8 +10,9 @@ librdkafka repeats a join at once, and another heartbeat whose response was lost
 interval of 5 s. Partitions that the response assigned stand still meanwhile. This is rare while a
 member joins as soon as another one has left. With `--pause`, the seconds in between, the other
 member is assigned all partitions, and has to revoke some for the new one. So the time in which a
-member waits after a loss is subtracted in `longest_beyond_waits`, and `longest_response` is what
-the broker itself takes. With `--seed 3 --pause 2` the latest record came after 13.4 s on Ottla and
+member waits after a loss is subtracted in `longest_beyond_waits`, which keeps the pause and up to
+one regular interval until a member learns what was revoked for it. `longest_response` is what the
+broker itself takes. With `--seed 3 --pause 2` the latest record came after 13.4 s on Ottla and
 10.1 s on Kafka 4.3.1, 2.2 s beyond the waits on both.
 """
 
