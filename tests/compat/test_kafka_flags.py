@@ -41,6 +41,8 @@ def kafka(line: str, broker: Broker, text: str = "") -> str:
     """Runs Kafka's own tool; returns what it printed, without its log lines."""
     tool, *words = shlex.split(line)
     server = ["--bootstrap-server", broker.bootstrap]
+    if tool == "kafka-consumer-groups":  # its own 5 s are short for a JVM on a busy machine
+        words += ["--timeout", "60000"]
     command = java_command(CLASSES[tool], *server, *words, log_level="WARN")
     return re.sub(
         r"^(?:\[\d{4}-.*|.*TimeoutException)\n", "", _output(command, text, {}), flags=re.M
