@@ -80,6 +80,12 @@ def consume(
         ),
     ] = "accept",
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for new records.")] = False,
+    idle: Annotated[
+        float | None,
+        typer.Option(
+            "--idle", min=0, help="With --follow: stop when no record came for so many seconds."
+        ),
+    ] = None,
     limit: Annotated[
         int | None, typer.Option("--max", "-n", min=1, help="Stop after this many records.")
     ] = None,
@@ -133,6 +139,10 @@ def consume(
     )
     if sys.stdout.isatty() and format != "raw":
         show = for_terminal(show)
+    _refuse(
+        idle is not None and (not follow or bool(share_group or zookeeper)),
+        "--idle needs --follow, and does not go with --share-group and --zookeeper.",
+    )
     chosen = bool(partition or until_time) or find_key is not None
     if share_group or acknowledge != "accept":
         _refuse(
@@ -180,6 +190,7 @@ def consume(
             limit,
             from_beginning=from_beginning,
             read_committed=read_committed,
+            idle_seconds=idle,
         )
         return
     partitions = _chosen(session, topic, partition)
@@ -189,7 +200,7 @@ def consume(
     stops = None if follow else _ends(session, partitions, until_ms, read_committed)
     reader = TopicReader(session, positions, stops, read_committed=read_committed)
     with session.waiting_for_cluster() if follow else nullcontext():
-        _write(reader, show, is_wanted, limit, flushes=follow)
+        _write(reader, show, is_wanted, limit, idle, flushes=follow)
     if group:
         commit(session, group, reader.positions)
 
@@ -199,6 +210,7 @@ def _write(
     show: Formatter,
     is_wanted: Callable[[Record], bool],
     limit: int | None,
+    idle_seconds: float | None,
     *,
     flushes: bool,
 ) -> None:
@@ -206,7 +218,7 @@ def _write(
     written = 0
     out = sys.stdout.buffer
     try:
-        for item, record in reader.records():
+        for item, record in reader.records(idle_seconds):
             if is_wanted(record):
                 with reader.processing(item, record):
                     out.write(show(item.topic, item.partition, record))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from ottla.cli.group_positions import committed
 from ottla.cli.offsets import EARLIEST, LATEST, offsets_at
 from ottla.cli.output import note
-from ottla.cli.reader import MAX_WAIT_MS, TopicReader
+from ottla.cli.reader import MAX_WAIT_MS, IdleTimer, TopicReader
 from ottla.cli.session import Session, check
 from ottla.protocol.assignors import ASSIGNORS
 from ottla.protocol.client.operations import CoordinatorOf, Versions
@@ -203,15 +203,17 @@ def follow_as_member(
     *,
     from_beginning: bool,
     read_committed: bool,
+    idle_seconds: float | None = None,
 ) -> None:
-    """Reads the assigned partitions until Ctrl-C or the limit."""
+    """Reads the assigned partitions until Ctrl-C, the limit, or no record comes for so long."""
     member = GroupMember(session, group, topic)
     out = sys.stdout.buffer
     written = 0
     reader: TopicReader | None = None
     try:
         with session.waiting_for_cluster():
-            while written != limit:
+            idle = IdleTimer(None)  # the time until the first assignment does not count
+            while written != limit and not idle.is_over:
                 partitions = member.join()
                 note(f"reading {topic}, partitions {sorted(item.partition for item in partitions)}")
                 begin = EARLIEST if from_beginning else LATEST
@@ -219,7 +221,8 @@ def follow_as_member(
                 positions |= committed(session, group, partitions)
                 reader = TopicReader(session, positions, None, read_committed=read_committed)
                 commit_due = time.monotonic() + COMMIT_SECONDS
-                while written != limit and member.is_current():
+                idle = IdleTimer(idle_seconds)
+                while written != limit and not idle.is_over and member.is_current():
                     if not partitions:
                         time.sleep(MAX_WAIT_MS / 1000)  # more members than partitions
                     for item, record in reader.one_round():
@@ -229,6 +232,7 @@ def follow_as_member(
                             written += 1
                             if written == limit:
                                 break
+                        idle.restart()
                     out.flush()
                     if time.monotonic() >= commit_due:
                         member.commit(reader.positions)

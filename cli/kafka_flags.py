@@ -61,7 +61,7 @@ kafka-topics: topics list, topics create, topics describe, topics alter, topics 
   --describe  > topics describe
   --alter  > topics alter
   --delete  > topics delete
-  --topic V  NAME
+  --topic V  NAME; a regular expression, which --create does not take: --regex
   --topic-id V  --topic-id
   --partitions V  --partitions
   --replication-factor V  --replication-factor
@@ -79,8 +79,8 @@ kafka-topics: topics list, topics create, topics describe, topics alter, topics 
   --partition-size-limit-per-response V  . the answer is always complete
 
 kafka-get-offsets: topics offsets
-  --topic V  * NAME
-  --topic-partitions V  * NAME:0,1
+  --topic V  * NAME, or a regular expression: --regex
+  --topic-partitions V  * NAME:0,1, or regular expressions and ranges: --regex
   --partitions V  * NAME:0,1
   --time V  --time
   --exclude-internal-topics  * the default; --internal includes them
@@ -119,7 +119,7 @@ kafka-console-consumer: consume
   --offset V  * --offset; earliest: --from-beginning; latest: --from-end
   --from-beginning  * --from-beginning, for a group without committed offsets
   --max-messages V  --max
-  --timeout-ms V  * ends with the existing records, which is `ottla consume` without --follow
+  --timeout-ms V  * --idle in seconds
   --isolation-level V  * read_committed: --read-committed
   --property V  * print.key: --key; print.headers: --headers; print.timestamp: --timestamp; print.partition, print.offset: --where; key.separator: --separator
   --formatter V  * the default one only: --format text; others: --format json, hex or raw

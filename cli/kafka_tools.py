@@ -10,13 +10,14 @@ come first: `--timeout` is in seconds. `kafka_flags.py` has the meaning of each 
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ottla.cli.kafka_flags import OTHER_SCRIPTS, TOOLS, Flag, Tool
-from ottla.cli.output import USAGE, usage
+from ottla.cli.output import USAGE, note, usage
 
 Words = list[str]
 #: The options of a command by their names: whether each has a value.
@@ -35,6 +36,8 @@ _FAMILIES = {
 _TOOL_OF = {tuple(words.split()): tool for tool in TOOLS.values() for words in tool.commands}
 # `quotas` and `users` have no flags in common with kafka-configs but --user.
 _COMPOSED = "kafka-configs"
+# A name that matches only itself as a regular expression.
+_PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class Plan(NamedTuple):
@@ -258,14 +261,33 @@ def _milliseconds(name: str, value: str) -> int:
 def _topics(given: Given, command: Words) -> list[Words]:
     special: Words = []
     action = command[1]
+    if action != "create" and "--topic" in given.flags:
+        special += _regex(given, is_always=action == "list")
     if given.is_kafka_style:
         if action == "delete":
             special.append("--yes")  # Kafka's tool asks no question
-        if action == "list" and "--exclude-internal" not in given.flags:
+        is_all = action == "list" or (action == "describe" and "--regex" in special)
+        if is_all and "--exclude-internal" not in given.flags:
             special.append("--internal")
-    if action == "list" and "--topic" in given.flags:
-        raise usage("`ottla topics list` lists all topics; `ottla topics describe NAME` is of one.")
     return _simple(given, command, special)
+
+
+def _regex(given: Given, *, is_always: bool) -> Words:
+    """Take --topic out of the flags if it is more than a name: in Kafka it is a regular expression,
+    where a comma is `|`, and spaces and quotes at both ends do not count."""
+    names = given.flags["--topic"]
+    if not is_always and all(map(_is_plain, names)):
+        return []
+    del given.flags["--topic"]
+    return ["--regex", "|".join(_include_list(name) for name in names)]
+
+
+def _is_plain(name: str) -> bool:
+    return _PLAIN.fullmatch(name) is not None
+
+
+def _include_list(text: str) -> str:
+    return text.replace(",", "|").replace(" ", "").strip("\"'")
 
 
 def _offsets(given: Given, command: Words) -> list[Words]:
@@ -273,16 +295,24 @@ def _offsets(given: Given, command: Words) -> list[Words]:
     numbers = given.last("--partitions")
     if numbers is not None and not names and not given.others:
         raise usage("--partitions: name the topic, `ottla topics offsets NAME:0,1`.")
-    if numbers is not None:
-        names = [f"{name}:{numbers}" for name in names]
-    for item in given.each("--topic-partitions"):
-        if "-" in item.partition(":")[2]:
-            raise usage(f"--topic-partitions {item}: name the partitions, such as orders:0,1.")
-        names.append(item)
-    special = [*names]
-    if not names and given.is_kafka_style and "--exclude-internal-topics" not in given.flags:
+    chosen = given.each("--topic-partitions")
+    if all(map(_is_plain, names)) and not any(_needs_regex(item) for item in chosen):
+        special = [f"{name}:{numbers}" for name in names] if numbers is not None else names
+        special += chosen
+    else:
+        topics = [_include_list(name) for name in names]
+        ids = [f":{number}" for number in numbers.split(",")] if numbers is not None else [""]
+        special = [f"{topic}{each}" for topic in topics for each in ids] + chosen
+        special = [word for item in special for word in ("--regex", item)]
+    is_all = not special or special[0] == "--regex"
+    if is_all and given.is_kafka_style and "--exclude-internal-topics" not in given.flags:
         special.append("--internal")
     return _simple(given, command, special)
+
+
+def _needs_regex(item: str) -> bool:
+    topic, _, numbers = item.partition(":")
+    return not _is_plain(topic) or "-" in numbers
 
 
 def _properties(given: Given, *flags: str) -> dict[str, str]:
@@ -354,26 +384,10 @@ def _consume(given: Given, command: Words) -> list[Words]:
         special.append("--read-committed")
     if "group.id" in settings:
         special += ["--group", settings.pop("group.id")]
-    start = settings.pop("auto.offset.reset", "")
+    start = _start(given, settings.pop("auto.offset.reset", ""))
     for name in settings:
         raise usage(f"--consumer-property {name}: {_CLIENT_FILE}.")
-    offset = given.last("--offset") or start
-    begins = "--from-beginning" in given.flags
-    if begins and "--offset" in given.flags:
-        raise usage("choose one of --from-beginning and --offset.")
-    until_end = given.last("--timeout-ms")
-    if until_end is not None:
-        _milliseconds("--timeout-ms", until_end)
-        if {"--follow", "-f"} & set(given.others):
-            raise usage("--timeout-ms ends with the existing records; leave out --follow.")
-    # With --follow a member begins at its committed offsets, and only without any at the beginning.
-    # Without --follow, this is the default with --group.
-    in_group = "--group" in given.flags or "--group" in special
-    if begins and not (given.is_kafka_style and in_group and until_end is not None):
-        special.append("--from-beginning")
-    if offset and not begins:
-        ends = {"earliest": ["--from-beginning"], "latest": ["--from-end"]}
-        special += ends.get(offset, ["--offset", offset])
+    special += start
     special += _line_options(_properties(given, "--property"))
     for name in ("--key-deserializer", "--value-deserializer"):
         if given.last(name) not in (None, "") and not str(given.last(name)).endswith(
@@ -384,12 +398,47 @@ def _consume(given: Given, command: Words) -> list[Words]:
         raise usage(
             "--formatter: Java classes cannot be loaded; use `ottla consume --format json`."
         )
-    if given.is_kafka_style:
-        if until_end is None:
-            special.append("--follow")
-        elif not begins and not offset and not in_group:
-            special.append("--from-end")
-    return _simple(given, command, special)
+    return _simple(given, command, [*special, *_consumer_end(given, start, special)])
+
+
+def _start(given: Given, reset: str) -> Words:
+    """The option for the first offset. As a member of a group, `ottla consume --follow` uses it for
+    partitions without a committed offset, as Kafka does."""
+    offset = given.last("--offset")
+    begins = "--from-beginning" in given.flags
+    if begins and offset is not None:
+        raise usage("choose one of --from-beginning and --offset.")
+    has_partition = "--partition" in given.flags
+    if given.is_kafka_style and offset is not None and not has_partition:
+        raise usage("--offset of kafka-console-consumer needs --partition.")
+    if given.is_kafka_style and has_partition and "--group" in given.flags:
+        raise usage("--partition of kafka-console-consumer does not go with --group.")
+    if begins and reset == "latest":
+        raise usage("choose one of --from-beginning and auto.offset.reset=latest.")
+    if reset not in ("", *_OFFSETS):
+        raise usage(f"auto.offset.reset={reset} is not {' or '.join(_OFFSETS)}.")
+    if begins:
+        return ["--from-beginning"]
+    wanted = offset or reset
+    ends = {"": [], "earliest": ["--from-beginning"], "latest": ["--from-end"]}
+    return ends.get(wanted, ["--offset", wanted])
+
+
+def _consumer_end(given: Given, start: Words, special: Words) -> Words:
+    """The options for the end: without --timeout-ms, or a negative one, Kafka's tool waits."""
+    text = given.last("--timeout-ms")
+    timeout = -1
+    if text is not None:
+        try:
+            timeout = int(text)
+        except ValueError:
+            raise usage(f"--timeout-ms {text} is not a number of milliseconds.") from None
+    idle = ["--idle", f"{timeout / 1000:g}"] if timeout >= 0 else []
+    if not given.is_kafka_style:
+        return idle if {"--follow", "-f"} & set(given.others) else []
+    if idle and "--group" in special and "--partition" in given.flags:  # it is not a member
+        return [] if start else ["--from-end"]
+    return ["--follow", *idle]
 
 
 def _line_options(properties: dict[str, str]) -> Words:
@@ -447,6 +496,7 @@ def _acls(given: Given, command: Words) -> list[Words]:
     """One command for each resource and each of `_subjects`."""
     action = command[1]
     _check_roles(given)
+    _check_hosts(given, action)
     common = _pattern(given, action)
     if "--force" in given.flags and action == "remove":
         common.append("--yes")
@@ -486,6 +536,18 @@ def _check_roles(given: Given) -> None:
             raise usage(f"{flag} of kafka-acls does not go with {' and '.join(roles)}.")
 
 
+def _check_hosts(given: Given, action: str) -> None:
+    """Kafka's tool ignores the hosts of a permission without principals, if it has others."""
+    has_principal = any(f"--{verb}-principal" in given.flags for verb in ("allow", "deny"))
+    is_ignored = given.is_kafka_style and (has_principal or action == "remove")
+    for verb in ("allow", "deny"):
+        if f"--{verb}-host" not in given.flags or f"--{verb}-principal" in given.flags:
+            continue
+        if not is_ignored:
+            raise usage(f"--{verb}-host of kafka-acls needs --{verb}-principal.")
+        note(f"ottla: --{verb}-host without --{verb}-principal has no effect, as in Kafka.")
+
+
 def _pattern(given: Given, action: str) -> Words:
     pattern = (given.last("--resource-pattern-type") or "").lower()
     options = {"prefixed": ["--prefixed"], "": [], "literal": []}
@@ -513,8 +575,6 @@ def _subjects(given: Given, action: str) -> list[Words]:
     for verb in ("allow", "deny"):
         principals = given.flags.get(f"--{verb}-principal", [])
         hosts = given.flags.get(f"--{verb}-host", [])
-        if hosts and not principals:
-            raise usage(f"--{verb}-host of kafka-acls needs --{verb}-principal.")
         if action == "remove":
             of_hosts = [word for host in hosts or ["*"] for word in ("--host", host)]
             subjects += [

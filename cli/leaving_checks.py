@@ -192,8 +192,8 @@ def check_tiered_topics(topics: Sequence[str]) -> list[Finding]:
     if not topics:
         return []
     text = (
-        f"{listed(topics)}: have tiered storage. Kafka continues with Aiven's plugin in the same "
-        "store; `ottla tiered verify` checks the segments first"
+        f"{listed(sorted(topics))}: have tiered storage. Kafka continues with Aiven's plugin in "
+        "the same store; `ottla tiered verify` checks the segments first"
     )
     return [Finding(NOTE, "tiered topics", text)]
 

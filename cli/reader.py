@@ -45,6 +45,23 @@ _MOVED = (
 _MOVED_PAUSE_SECONDS = 0.1
 
 
+class IdleTimer:
+    """Whether no record has come for `seconds`; never over without them."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._seconds = seconds
+        self.restart()
+
+    def restart(self) -> None:
+        """Count from now on."""
+        self._since = time.monotonic()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time has passed since the last `restart`."""
+        return self._seconds is not None and time.monotonic() - self._since >= self._seconds
+
+
 class TopicReader:
     """Reads until `stops` (exclusive offsets), or without end if that is None.
 
@@ -66,10 +83,13 @@ class TopicReader:
         self._read_committed = read_committed
         self._moved_since: dict[TopicPartition, float] = {}
 
-    def records(self) -> Iterator[tuple[TopicPartition, Record]]:
-        """All records, in order of offsets within each partition."""
-        while open_partitions := self._open():
-            yield from self._round(open_partitions)
+    def records(self, idle_seconds: float | None = None) -> Iterator[tuple[TopicPartition, Record]]:
+        """All records, in order of offsets within each partition, until none comes for so long."""
+        idle = IdleTimer(idle_seconds)
+        while (open_partitions := self._open()) and not idle.is_over:
+            for each in self._round(open_partitions):
+                yield each
+                idle.restart()
 
     def one_round(self) -> Iterator[tuple[TopicPartition, Record]]:
         """The records of one fetch from each leader; none if none arrive in time."""

@@ -10,6 +10,7 @@ import typer
 from ottla.cli.completion import complete_topics
 from ottla.cli.output import Cell, Failure, note, print_fields, print_json, print_rows, say, usage
 from ottla.cli.session import Session, check, connected
+from ottla.cli.topic_regex import RegexOption, matching_topics
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -61,6 +62,7 @@ def describe(
         bool, typer.Option("--with-overrides", help="Only topics with settings of their own.")
     ] = False,
     if_exists: IfExistsOption = False,
+    regex: RegexOption = "",
 ) -> None:
     """Describe topics: settings; leader, replicas and in-sync replicas of partitions."""
     keep: list[Keep] = []
@@ -72,7 +74,12 @@ def describe(
         keep.append(lambda row, least: len(row.isr_nodes) < least)
     if at_min_isr:
         keep.append(lambda row, least: len(row.isr_nodes) == least)
-    found = _found(session, names or [], topic_id or [], internal, if_exists)
+    if regex and (names or topic_id):
+        raise usage("name topics, or choose them by --regex.")
+    if regex:
+        found = matching_topics(session, regex, internal=internal, if_exists=if_exists)
+    else:
+        found = _found(session, names or [], topic_id or [], internal, if_exists)
     settings = _settings(session, [row.name or "" for row in found])
     shown = []
     for row in found:

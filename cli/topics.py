@@ -21,6 +21,7 @@ from ottla.cli.output import (
 )
 from ottla.cli.session import Session, check, connected, explain
 from ottla.cli.topic_describe import IfExistsOption, describe
+from ottla.cli.topic_regex import RegexOption, matching_partitions, matching_topics
 from ottla.cli.values import ConfigOption, ValidateOption, parse_settings
 from ottla.protocol.client.operations import Controller, Versions
 from ottla.protocol.errors import ErrorCode
@@ -60,7 +61,7 @@ TopicArgument = Annotated[
     str, typer.Argument(help="Topic name.", show_default=False, autocompletion=complete_topics)
 ]
 TopicsArgument = Annotated[
-    list[str],
+    list[str] | None,
     typer.Argument(help="Topic names.", show_default=False, autocompletion=complete_topics),
 ]
 AssignmentOption = Annotated[
@@ -79,9 +80,10 @@ def list_topics(
     internal: Annotated[
         bool, typer.Option("--internal", help="Also list internal topics.")
     ] = False,
+    regex: RegexOption = "",
 ) -> None:
     """List topics with the number of partitions and replicas."""
-    found = sorted(session.client.metadata(None).topics, key=lambda row: row.name or "")
+    found = matching_topics(session, regex or ".*", if_exists=True)
     rows: list[dict[str, Cell]] = [
         {
             "name": row.name,
@@ -182,52 +184,79 @@ def create(
 @connected
 def alter(
     session: Session,
-    name: TopicArgument,
     partitions: Annotated[
         int,
         typer.Option(
             "--partitions", "-p", help="New number of partitions, higher than the current."
         ),
     ],
+    name: Annotated[
+        str, typer.Argument(help="Topic name.", show_default=False, autocompletion=complete_topics)
+    ] = "",
     replica_assignment: AssignmentOption = "",
     if_exists: IfExistsOption = False,
     validate_only: ValidateOption = False,
+    regex: RegexOption = "",
 ) -> None:
     """Add partitions. Keys are then mapped to other partitions."""
     assignments = [
         CreatePartitionsAssignment(broker_ids=brokers)
         for brokers in parse_assignment(replica_assignment)
     ]
-    topic = CreatePartitionsTopic(name=name, count=partitions, assignments=assignments or None)
+    topics = [
+        CreatePartitionsTopic(name=each, count=partitions, assignments=assignments or None)
+        for each in _chosen(session, [name] if name else [], regex, if_exists)
+    ]
     response = session.call(
         CreatePartitionsResponse,
         CreatePartitionsRequest(
-            topics=[topic], timeout_ms=session.timeout_ms, validate_only=validate_only
+            topics=topics, timeout_ms=session.timeout_ms, validate_only=validate_only
         ),
         Controller(),
     )
-    result = response.results[0]
-    if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and if_exists:
-        note(f"Topic {name} does not exist.")
-        return
-    check(result.error_code, f"topic {name}", result.error_message)
-    if session.json:
-        print_json({"name": name, "partitions": partitions, "changed": not validate_only})
-    else:
-        say(f"Topic {name} {'could have' if validate_only else 'has'} {partitions} partitions.")
+    rows: list[dict[str, Cell]] = []
+    problems = []
+    for result in response.results:
+        if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and if_exists:
+            note(f"Topic {result.name} does not exist.")
+        elif result.error_code:
+            problems.append(result)
+        else:
+            rows.append(
+                {"name": result.name, "partitions": partitions, "changed": not validate_only}
+            )
+    if session.json and rows:
+        print_json(rows if regex else rows[0])
+    elif not session.json:
+        for row in rows:
+            verb = "could have" if validate_only else "has"
+            say(f"Topic {row['name']} {verb} {partitions} partitions.")
+    for result in problems:
+        check(result.error_code, f"topic {result.name}", result.error_message)
+
+
+def _chosen(session: Session, names: list[str], regex: str, if_exists: bool) -> list[str]:
+    """The names, or the topics that match --regex. Raises Failure without any."""
+    if bool(names) == bool(regex):
+        raise usage("name topics, or choose them by --regex.")
+    if names:
+        return names
+    return [row.name or "" for row in matching_topics(session, regex, if_exists=if_exists)]
 
 
 @app.command()
 @connected
 def delete(
     session: Session,
-    names: TopicsArgument,
+    names: TopicsArgument = None,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Do not prompt for confirmation.")
     ] = False,
     if_exists: IfExistsOption = False,
+    regex: RegexOption = "",
 ) -> None:
     """Delete topics with all records. This cannot be undone."""
+    names = _chosen(session, names or [], regex, if_exists)
     if not yes and not typer.confirm(f"Delete {', '.join(names)} with all records?", err=True):
         raise Failure("nothing was deleted.")
     response = session.call(
@@ -287,12 +316,25 @@ def offsets(
     internal: Annotated[
         bool, typer.Option("--internal", help="Without names: also internal topics.")
     ] = False,
+    regex: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--regex",
+            help="The topics that match this regular expression, with partitions after a colon: "
+            "orders.*:0, :0-2 (without 2), :3- or :-3; repeatable.",
+        ),
+    ] = None,
 ) -> None:
     """Print log start and log end offsets of partitions."""
-    if not names:
-        rows_of_all = session.client.metadata(None).topics
-        names = sorted(row.name or "" for row in rows_of_all if internal or not row.is_internal)
-    partitions = parse_partitions(session, names)
+    if names and regex:
+        raise usage("name topics, or choose them by --regex.")
+    if names:
+        partitions = parse_partitions(session, names)
+    elif regex:
+        partitions = matching_partitions(session, regex, internal=internal)
+    else:
+        rows_of_all = matching_topics(session, ".*", internal=internal, if_exists=True)
+        partitions = parse_partitions(session, [row.name or "" for row in rows_of_all])
     first = list_offsets(session, dict.fromkeys(partitions, EARLIEST))
     last = list_offsets(session, dict.fromkeys(partitions, LATEST))
     at = list_offsets(session, dict.fromkeys(partitions, parse_offset_time(time))) if time else {}

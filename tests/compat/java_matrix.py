@@ -25,7 +25,6 @@ STRATEGIES = ("Range", "RoundRobin", "Sticky", "CooperativeSticky")
 ALL = [(version, strategy) for version in (OLD, NEW) for strategy in STRATEGIES]
 
 OF_THE_BROKER = {
-    "group_coordinator_rebalance_protocols": "classic,consumer",
     "group_consumer_min_session_timeout_ms": CRASH_SESSION_MS,
     "group_consumer_session_timeout_ms": CRASH_SESSION_MS,
     "group_consumer_min_heartbeat_interval_ms": 500,

@@ -29,7 +29,6 @@ PARTITIONS = 12
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 90.0
 SETTINGS = {
-    "group_coordinator_rebalance_protocols": "classic,consumer",
     "group_consumer_migration_policy": "bidirectional",
     # Quick, so that the tests are; a real broker has 5 s and 45 s.
     "group_consumer_min_heartbeat_interval_ms": 100,

@@ -16,8 +16,7 @@ def test_records_are_accepted_released_and_rejected_and_stay_so(tmp_path: Path) 
     After a kill of the broker nothing is delivered again.
     """
     classes = compile_work(tmp_path)
-    protocols = "classic,consumer,share"
-    with start_broker(tmp_path, group_coordinator_rebalance_protocols=protocols) as broker:
+    with start_broker(tmp_path) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         admin.create_topics([NewTopic("work", 1, 1)])["work"].result(60)
         arguments = (broker.bootstrap, "work", "workers", classes)

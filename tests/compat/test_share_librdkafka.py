@@ -11,6 +11,5 @@ from tests.doubles.broker_process import start_broker
 
 def test_its_deliveries_are_those_of_the_java_client(tmp_path: Path) -> None:
     """And those on Apache Kafka 4.3.1 (`python -m tests.compat.share.librdkafka`)."""
-    protocols = "classic,consumer,share"
-    with start_broker(tmp_path, group_coordinator_rebalance_protocols=protocols) as broker:
+    with start_broker(tmp_path) as broker:
         assert consume(broker.bootstrap, "work", "workers", values()) == expected()

@@ -25,8 +25,9 @@ from ottla.storage.remote.metadata_records import REMOTE_LOG_METADATA_TOPIC
 from tests.differential.test_tiered_storage import delete_records, offsets, storage_jar, stored
 from tests.doubles.apache_kafka import ApacheKafka, start_kafka, start_zookeeper
 from tests.doubles.broker_process import BrokerProcess
+from tests.doubles.command_line import CommandLine
 from tests.doubles.eventually import eventually
-from tests.doubles.tiered_topics import TIERED_TOPIC, produce, tiered_settings
+from tests.doubles.tiered_topics import TIERED_TOPIC, folder_settings, produce, tiered_settings
 from tests.doubles.wire import Wire
 
 KAFKA_ID, OTTLA_ID = 1, 2
@@ -151,6 +152,9 @@ def test_the_offsets_are_shared_and_the_records_are_not(tmp_path: Path) -> None:
         assert fetch(ottla.bootstrap, 7) == (ErrorCode.NONE, True)
         ottla.wait_for_log("Cannot read offset 0 of partition history-0 from remote storage")
         produce(ottla.bootstrap, TOPIC, 4)
+        # Segments are known, and none is in this store: it has to be adopted for a copy.
+        ottla.wait_for_log("is not known as the store of this cluster")
+        adopt(ottla.bootstrap, store, tmp_path / "store.properties")
         eventually(lambda: local_log_start(ottla.bootstrap) == 11, seconds=SECONDS)
         assert (stored(kafka_store, TOPIC), stored(store, TOPIC)) == (7, 4)
 
@@ -171,6 +175,15 @@ def test_the_offsets_are_shared_and_the_records_are_not(tmp_path: Path) -> None:
         shutil.rmtree(directory)
         ottla.start()
         ottla.wait_for_log("Cannot build the state of the records in remote storage, retrying")
+
+
+def adopt(bootstrap: str, store: Path, config: Path) -> None:
+    """As the fault of the store says; none of Kafka's segments is in it."""
+    rows = folder_settings(store).items()
+    config.write_text("".join(f"rsm.config.{name}={value}\n" for name, value in rows))
+    command = ("tiered", "adopt", "--execute", "--json", "--config", str(config))
+    adopted = CommandLine(bootstrap).done(*command).value
+    assert adopted == {"segments": 7, "present": 0, "adopted": True}
 
 
 def local_segments(directory: Path) -> list[int]:

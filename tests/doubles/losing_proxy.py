@@ -6,22 +6,35 @@ import contextlib
 import socket
 import struct
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 _LENGTH = struct.Struct(">i")
 _API_KEY = struct.Struct(">h")
 _CONNECT_SECONDS = 30.0
 
 
+class Request(NamedTuple):
+    """A request under way: its API, its bytes with the length, and when it came (monotonic)."""
+
+    api_key: int
+    frame: bytes
+    arrived: float
+
+
+_Pending = deque[Request]
+
+
 class LosingProxy:
     """Forwards all frames between clients and one broker, in threads.
 
-    The broker must advertise `port`. When `loses` returns True for a response of `api_key`, the
-    broker has processed the request and the client sees a closed connection.
+    The broker must advertise `port`. When `loses` returns True for the response to a request of
+    `api_key`, the broker has processed it and the client sees a closed connection.
     """
 
-    def __init__(self, api_key: int, loses: Callable[[], bool]) -> None:
+    def __init__(self, api_key: int, loses: Callable[[Request], bool]) -> None:
         #: To be set when the broker, which has to know `port`, has started.
         self.broker_port = 0
         self._api_key = api_key
@@ -55,33 +68,38 @@ class LosingProxy:
             broker.settimeout(None)
             with self._lock:
                 self._sockets |= {client, broker}
-            # The APIs of the requests under way: a broker responds in their order.
-            pending: deque[int] = deque()
+            pending: _Pending = deque()  # a broker responds in their order
             for copy in (self._requests, self._responses):
                 threading.Thread(target=copy, args=(client, broker, pending), daemon=True).start()
 
-    def _requests(self, client: socket.socket, broker: socket.socket, pending: deque[int]) -> None:
+    def _requests(
+        self, client: socket.socket, broker: socket.socket, pending: deque[Request]
+    ) -> None:
         try:
             while frame := _read_frame(client):
-                pending.append(_API_KEY.unpack_from(frame, 4)[0])
+                api_key = _API_KEY.unpack_from(frame, 4)[0]
+                pending.append(Request(api_key, frame, time.monotonic()))
                 broker.sendall(frame)
         except OSError:
             pass
         self._end_both(client, broker)
 
-    def _responses(self, client: socket.socket, broker: socket.socket, pending: deque[int]) -> None:
+    def _responses(
+        self, client: socket.socket, broker: socket.socket, pending: deque[Request]
+    ) -> None:
         try:
             while frame := _read_frame(broker):
-                if pending.popleft() == self._api_key and self._is_lost():
+                request = pending.popleft()
+                if request.api_key == self._api_key and self._is_lost(request):
                     break
                 client.sendall(frame)
         except OSError:
             pass
         self._end_both(client, broker)
 
-    def _is_lost(self) -> bool:
+    def _is_lost(self, request: Request) -> bool:
         with self._lock:
-            is_lost = self._loses()
+            is_lost = self._loses(request)
             self.responses += 1
             self.lost += is_lost
             return is_lost

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
+from tests.doubles.broker_process import start_broker
 from tests.doubles.command_line import CommandLine
+from tests.doubles.tiered_topics import tiered_settings
 
 
 def test_what_stands_in_the_way_is_named_with_its_remedy(ottla: CommandLine) -> None:
@@ -37,6 +40,29 @@ def test_what_comes_along_and_what_stays_behind(ottla: CommandLine) -> None:
     finally:
         ottla.done("quotas", "alter", "--client", "loader", "--remove", "producer_byte_rate")
         ottla.done("configs", "unset", "group", "sharers", "share.auto.offset.reset")
+
+
+def test_tiered_topics_are_named(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    store.mkdir()
+    settings = {
+        name: str(value).lower() if isinstance(value, bool) else value
+        for name, value in tiered_settings(store).items()
+    }
+    with start_broker(tmp_path, **settings) as broker:
+        ottla = CommandLine(broker.bootstrap)
+        for name in ("history", "archive"):
+            ottla.done("topics", "create", name, "--config", "remote.storage.enable=true")
+        ottla.done("topics", "create", "plain")
+        outcome = ottla("migrate", "--to", "kafka-4", "--json")
+    assert outcome.code == 1
+    rows = json.loads(outcome.output)["checks"]
+    (tiered,) = (row for row in rows if row["what"] == "tiered topics")
+    assert tiered["finding"].startswith("archive, history: have tiered storage.")
+    assert any(
+        row["result"] == "PROBLEM" and "has tiered storage, which Kafka reads" in row["finding"]
+        for row in rows
+    )
 
 
 def test_another_way_is_a_wrong_argument(ottla: CommandLine) -> None:

@@ -114,6 +114,23 @@ def test_records_of_a_file_and_of_one_partition(ottla: CommandLine, tmp_path: Pa
     assert missing.errors == "ottla: files has no partition 9; it has 3, counted from 0.\n"
 
 
+def test_reading_ends_when_no_record_comes(ottla: CommandLine) -> None:
+    """Without a group, and as a member: a new group begins at the end, then where it was."""
+    ottla.done("topics", "create", "quiet")
+    ottla.done("produce", "quiet", text="a\n")
+    waiting = ("consume", "quiet", "--follow", "--idle", "0.5")
+    assert ottla.done(*waiting).output == ""
+    assert ottla.done(*waiting, "--from-beginning").output == "a\n"
+    assert ottla.done(*waiting, "--group", "waiters").output == ""
+    ottla.done("produce", "quiet", text="b\n")
+    assert ottla.done(*waiting, "--group", "waiters", "--from-beginning").output == "b\n"
+    assert ottla.done(*waiting, "--group", "readers", "--from-beginning").output == "a\nb\n"
+    for words in (("--idle", "1"), ("--follow", "--idle", "1", "--share-group", "g")):
+        refused = ottla("consume", "quiet", *words)
+        assert refused.code == 2
+        assert "--idle needs --follow" in refused.errors
+
+
 def test_times_choose_records(ottla: CommandLine) -> None:
     rows = "".join(
         f'{{"value": "{number}", "timestamp": {1_700_000_000_000 + number * 1000}}}\n'

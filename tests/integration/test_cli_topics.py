@@ -26,6 +26,45 @@ def test_a_topic_from_its_creation_to_its_end(ottla: CommandLine) -> None:
     assert gone.errors.startswith("ottla: topic life: UNKNOWN_TOPIC_OR_PARTITION: see `ottla ")
 
 
+def test_topics_are_chosen_by_a_regular_expression(ottla: CommandLine) -> None:
+    for name in ("regular.one", "regular-one", "regular.two"):
+        ottla.done("topics", "create", name, "-p", "3")
+
+    def names(*words: str) -> list[str]:
+        rows = ottla.done("topics", *words, "--json").value
+        return [row.get("name") or f"{row['topic']}:{row['partition']}" for row in rows]
+
+    assert names("list", "--regex", "regular.one") == ["regular-one", "regular.one"]
+    assert names("describe", "--regex", r"regular\.\w+") == ["regular.one", "regular.two"]
+    assert names("list", "--regex", "regular") == []  # the whole name has to match
+    offsets = names("offsets", "--regex", r"regular\..*:1-", "--regex", "regular-.*:0-1")
+    wanted = ["regular-one:0", *(f"regular.{n}:{p}" for n in ("one", "two") for p in (1, 2))]
+    assert offsets == wanted
+    grown = ottla.done("topics", "alter", "--regex", "regular.one", "--partitions", "4")
+    assert grown.output.splitlines() == [
+        f"Topic regular{each}one has 4 partitions." for each in "-."
+    ]
+    for words, error in (
+        (("describe", "--regex", "regular.one", "regular.two"), "name topics, or choose them"),
+        (("delete", "--yes"), "name topics, or choose them"),
+        (("alter", "--partitions", "9"), "name topics, or choose them"),
+        (("offsets", "--regex", "regular.*:1:2"), "write partitions as 0, 0-2, 3- or -3"),
+        (("delete", "--regex", "(", "--yes"), "is not a regular expression"),
+    ):
+        outcome = ottla("topics", *words)
+        assert (outcome.code, outcome.output) == (2, ""), words
+        assert error in outcome.errors
+    asked = ottla("topics", "delete", "--regex", "regular.*", text="n\n")
+    assert asked.code == 1
+    assert "Delete regular-one, regular.one, regular.two with all records?" in asked.errors
+    ottla.done("topics", "delete", "--regex", "regular.*", "--yes")
+    gone = ottla("topics", "delete", "--regex", "regular.*", "--yes")
+    assert (gone.code, gone.errors) == (
+        1,
+        "ottla: no topic matches --regex regular.*; see `ottla topics list`.\n",
+    )
+
+
 def test_a_topic_that_does_not_exist_is_not_in_sync(ottla: CommandLine) -> None:
     done = ottla("partitions", "under-replicated", "mistyped")
     assert (done.code, done.output) == (1, "")

@@ -24,7 +24,7 @@ SECONDS = 40.0
 def test_a_member_is_taken_back_at_once(tmp_path: Path) -> None:
     """The first response and every third one after it is lost: members rejoin with epoch 0."""
     numbers = itertools.count()
-    proxy = LosingProxy(ApiKey.CONSUMER_GROUP_HEARTBEAT, lambda: next(numbers) % 3 == 0)
+    proxy = LosingProxy(ApiKey.CONSUMER_GROUP_HEARTBEAT, lambda _: next(numbers) % 3 == 0)
     address = f"127.0.0.1:{proxy.port}"
     with start_broker(tmp_path, advertised_listeners=f"PLAINTEXT://{address}") as broker:
         proxy.broker_port = broker.port

@@ -30,7 +30,6 @@ from tests.doubles.kraft_kafka import VERSION, kraft_library, start_kraft
 from tests.doubles.share_commands import play
 
 KEPT = Path(__file__).with_name("kept.json")
-PROTOCOLS = "classic,consumer,share"
 COMMAND_SECONDS = 120
 
 JAVA = f"Java client {NEW}, `KafkaShareConsumer`"
@@ -157,8 +156,7 @@ def run_all(name: str, bootstrap: str, directory: Path) -> list[bool]:
 def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         directory = Path(place)
-        protocols = {"group_coordinator_rebalance_protocols": PROTOCOLS}
-        with start_broker(directory / "ottla", broker_id=0, **protocols) as broker:
+        with start_broker(directory / "ottla", broker_id=0) as broker:
             ours = run_all("Ottla", broker.bootstrap, directory)
         with start_kraft(directory / "kafka") as bootstrap:
             theirs = run_all(f"Apache Kafka {VERSION}", bootstrap, directory)

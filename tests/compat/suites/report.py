@@ -141,9 +141,8 @@ def share_groups() -> list[str]:
     lines = [
         "## Share groups",
         "",
-        "`python -m tests.compat.share.features` runs these programs with share groups (KIP-932):",
-        "on Ottla with `group.coordinator.rebalance.protocols=classic,consumer,share`, and on",
-        f"Apache Kafka {kept['kafka']} in KRaft mode. Run on {kept['day']}.",
+        "`python -m tests.compat.share.features` runs these programs with share groups (KIP-932)",
+        f"on Ottla and on Apache Kafka {kept['kafka']} in KRaft mode. Run on {kept['day']}.",
         "[Share groups](share-groups.md) has more.",
         "",
         f"| | client | Ottla | Apache Kafka {kept['kafka']} |",

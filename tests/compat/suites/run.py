@@ -44,7 +44,6 @@ SETTINGS = {
     "offsets_topic_num_partitions": "1",
     "transaction_state_log_num_partitions": "1",
     "group_initial_rebalance_delay_ms": "0",
-    "group_coordinator_rebalance_protocols": "classic,consumer",
 }
 
 

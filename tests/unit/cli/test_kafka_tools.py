@@ -38,6 +38,20 @@ kafka-topics --delete --topic orders --if-exists --bootstrap-server h:1
 = topics delete orders --if-exists --bootstrap h:1 --yes
 topics --describe --topic orders
 = topics describe orders
+kafka-topics --describe --topic 'a.*, b|c' --exclude-internal
+= topics describe --regex 'a.*|b|c'
+kafka-topics --describe --topic a.b
+= topics describe --regex a.b --internal
+kafka-topics --list --topic orders
+= topics list --regex orders --internal
+kafka-topics --delete --topic 'test.*' --if-exists
+= topics delete --if-exists --regex 'test.*' --yes
+kafka-topics --alter --topic 'a|b' --partitions 4
+= topics alter --partitions 4 --regex 'a|b'
+kafka-topics --create --topic a.b
+= topics create a.b
+topics delete --topic 'test.*'
+= topics delete --regex 'test.*'
 topics create --topic orders -p 6
 = topics create -p 6 orders
 topics alter --topic orders --partitions 12 --if-exists
@@ -48,6 +62,12 @@ kafka-get-offsets --topic orders --partitions 0,2 --time -2
 = topics offsets --time -2 orders:0,2
 kafka-get-offsets --topic-partitions orders:0,payments --exclude-internal-topics
 = topics offsets orders:0 payments
+kafka-get-offsets --topic 'o.*' --partitions 0,2 --exclude-internal-topics
+= topics offsets --regex 'o.*:0' --regex 'o.*:2'
+kafka-get-offsets --topic-partitions 'o.*:0-2,p:3-,:0'
+= topics offsets --regex 'o.*:0-2' --regex p:3- --regex :0 --internal
+kafka-get-offsets --topic a,b
+= topics offsets --regex 'a|b' --internal
 kafka-console-producer --topic orders --compression-codec --broker-list h:1
 = produce orders --bootstrap h:1 --codec gzip
 kafka-console-producer --topic orders --compression-codec zstd --request-timeout-ms 1500
@@ -60,22 +80,34 @@ kafka-console-producer --topic t --producer-property acks=1 --property null.mark
 = produce t --acks 1 --null NULL
 kafka-console-consumer --topic orders --from-beginning --max-messages 3
 = consume orders --max 3 --from-beginning --follow
-kafka-console-consumer --topic orders --timeout-ms 1000 --isolation-level read_committed
-= consume orders --read-committed --from-end
+kafka-console-consumer --topic orders --timeout-ms 1500 --isolation-level read_committed
+= consume orders --read-committed --follow --idle 1.5
 kafka-console-consumer --topic t --partition 0 --offset earliest --property print.key=true
 = consume t --partition 0 --from-beginning --key --follow
 kafka-console-consumer --topic t --property print.offset=true --property print.partition=true
 = consume t --where --follow
-kafka-console-consumer --topic t --consumer-property group.id=g --offset 5 --timeout-ms 5
-= consume t --group g --offset 5
+kafka-console-consumer --topic t --consumer-property group.id=g --partition 0 --timeout-ms 5
+= consume t --partition 0 --group g --from-end
+kafka-console-consumer --topic t --consumer-property group.id=g
+= consume t --group g --follow
+kafka-console-consumer --topic t --timeout-ms -1
+= consume t --follow
+kafka-console-consumer --topic t --group g --timeout-ms 5000
+= consume t --group g --follow --idle 5
+kafka-console-consumer --topic t --group g --consumer-property auto.offset.reset=earliest
+= consume t --group g --from-beginning --follow
 kafka-console-consumer --topic t --key-deserializer a.StringDeserializer --timeout-ms 5
-= consume t --from-end
+= consume t --follow --idle 0.005
 kafka-console-consumer --topic t --value-deserializer a.StringDeserializer
 = consume t --follow
 kafka-console-consumer --topic t --formatter kafka.tools.DefaultMessageFormatter
 = consume t --follow
 kafka-console-consumer --topic t --group g --from-beginning --timeout-ms 5
-= consume t --group g
+= consume t --group g --from-beginning --follow --idle 0.005
+consume t --timeout-ms 5
+= consume t
+consume t --timeout-ms 5 --follow
+= consume t --follow --idle 0.005
 consume --topic orders --max-messages 1 --offset latest
 = consume orders --max 1 --from-end
 kafka-consumer-groups --describe --group billing --members --verbose
@@ -155,6 +187,12 @@ kafka-acls --remove --topic t
 kafka-acls --add --allow-principal U:a --allow-host h --deny-principal U:b --topic t
 = acls add --topic t -o all --allow U:a --host h
 = acls add --topic t -o all --deny U:b
+kafka-acls --add --allow-principal U:a --deny-host h --topic t
+= acls add --topic t -o all --allow U:a
+kafka-acls --remove --deny-principal U:a --allow-host h --topic t
+= acls remove --topic t -o all --principal U:a --permission deny --host '*'
+kafka-acls --remove --allow-host h --topic t
+= acls remove --topic t
 kafka-acls --list --principal U:a --principal U:b --topic t --resource-pattern-type prefixed
 = acls list --topic t --principal U:a --prefixed
 = acls list --topic t --principal U:b --prefixed
@@ -295,7 +333,6 @@ def test_a_refused_flag_names_the_command(tool: Any, flag: str) -> None:
             "kafka-leader-election --all-topic-partitions --election-type best",
             "preferred or unclean",
         ),
-        ("kafka-get-offsets --topic-partitions orders:0-3", "name the partitions"),
         ("kafka-transactions find-hanging --topic t --partition 0", "transactions producers t:0"),
         ("kafka-storage.sh format", "ottla start"),
         ("kafka-topics --list=x", "--list of kafka-topics has no value"),
@@ -312,7 +349,17 @@ def test_a_refused_flag_names_the_command(tool: Any, flag: str) -> None:
         ("kafka-configs --alter --topic t --add-config-file /no", "--add-config-file /no: No such"),
         ("kafka-console-consumer --topic t --timeout-ms soon", "number of milliseconds"),
         ("kafka-console-consumer --topic t --from-beginning --offset 5", "choose one of"),
-        ("consume t --timeout-ms 5 --follow", "leave out --follow"),
+        ("kafka-console-consumer --topic t --group g --offset 5", "needs --partition"),
+        ("kafka-console-consumer --topic t --group g --partition 0", "does not go with --group"),
+        (
+            "kafka-console-consumer --topic t --from-beginning "
+            "--consumer-property auto.offset.reset=latest",
+            "choose one of",
+        ),
+        (
+            "kafka-console-consumer --topic t --consumer-property auto.offset.reset=none",
+            "is not earliest or latest",
+        ),
         # Kafka's tool refuses it, too; `groups delete g t` would delete the group t.
         ("kafka-consumer-groups --delete --group g --topic t", "does not fit delete"),
         ("kafka-consumer-groups --list --group g", "does not fit list"),
@@ -324,6 +371,7 @@ def test_a_refused_flag_names_the_command(tool: Any, flag: str) -> None:
         ("kafka-get-offsets --partitions 0", "name the topic"),
         ("kafka-acls --add --allow-principal U:a", "needs a resource"),
         ("kafka-acls --add --allow-host h --topic t", "needs --allow-principal"),
+        ("acls add --allow U:a --allow-host h --topic t", "needs --allow-principal"),
         ("kafka-acls --add --allow-principal U:a --consumer --topic t", "needs --group"),
         ("kafka-acls --add --allow-principal U:a --producer --group g", "needs --topic"),
         ("kafka-acls --add --deny-principal U:a --producer --topic t", "does not go with"),
@@ -337,6 +385,13 @@ def test_a_wrong_line(typed: str, answer: str) -> None:
         plan(shlex.split(typed), _options_of)
     assert answer in str(failed.value)
     assert failed.value.code == USAGE
+
+
+def test_hosts_that_have_no_effect_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    line = "kafka-acls --add --allow-principal U:a --deny-host h --topic t --group g"
+    plan(shlex.split(line), _options_of)
+    note = "ottla: --deny-host without --deny-principal has no effect, as in Kafka.\n"
+    assert capsys.readouterr().err == note
 
 
 def test_no_words_are_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
