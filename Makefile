@@ -27,6 +27,9 @@ test-asyncio-debug: $(STAMP) ## the broker's and the controller's unit tests in 
 test-fast: $(STAMP) ## unit, property and tidy tests, without Java
 	@$(RUN) -m pytest -q tests/unit tests/property tests/tidy
 
+test-scale: $(STAMP) ## how the controller's work grows up to 100,000 partitions (minutes)
+	@$(RUN) -m pytest -q tests/scale/large_counts.py
+
 compat: $(STAMP) ## pinned real clients; writes docs/compatibility.md (ARGUMENTS=--both: on Apache Kafka 3.9.1, too)
 	@$(RUN) -m tests.compat.suites.run $(ARGUMENTS)
 

@@ -14,7 +14,7 @@ others raise unless they hold their default.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from types import CodeType, TracebackType
 from typing import Any, TypeVar, cast
 
@@ -175,6 +175,32 @@ def join_parts(pieces: list[Any], cuts: list[int]) -> list[bytes | Sliceable]:
         start = cut + 1
     if start < len(pieces):
         parts.append(b"".join(pieces[start:]))
+    return parts
+
+
+#: What `join_in_steps` joins in one step: about a quarter of a millisecond.
+PIECES_PER_STEP = 4096
+
+
+def join_in_steps(
+    steps: Iterable[None],
+    pieces: list[Any],
+    cuts: list[int],
+    join: Callable[[list[Any], list[int]], list[bytes | Sliceable]] = join_parts,
+) -> Generator[None, None, list[bytes | Sliceable]]:
+    """Join the pieces that the steps of a sliced encoder make, while it makes them.
+
+    A long response has a million: to join and to free them at once takes as long as 100 ms.
+    """
+    parts: list[bytes | Sliceable] = []
+    for _ in steps:
+        if len(pieces) >= PIECES_PER_STEP:
+            parts += join(pieces, cuts)
+            pieces.clear()
+            cuts.clear()
+        yield
+    if pieces:
+        parts += join(pieces, cuts)
     return parts
 
 

@@ -17,6 +17,7 @@ from ottla.protocol.codec import (
     Decode,
     Encode,
     decoder,
+    join_in_steps,
     join_parts,
     raw_encoder,
     sliced_decoder,
@@ -307,16 +308,18 @@ def encode_response_in_steps(
     api_key: int, version: int, correlation_id: int, message: Message
 ) -> Generator[None, None, list[bytes | Sliceable]]:
     """`encode_response` as a generator, which yields after each element of an array."""
-    pieces: list[Any] = [b""]
+    pieces: list[Any] = []
     cuts: list[int] = []
-    yield from sliced_encoder(type(message), version)(message, pieces, cuts)
+    steps = sliced_encoder(type(message), version)(message, pieces, cuts)
+    parts = yield from join_in_steps(steps, pieces, cuts, _join_with_large_views)
     tagged = API[api_key].response_header_version(version)
-    size = sum(map(len, pieces)) + (5 if tagged else 4)
+    size = sum(map(len, parts)) + (5 if tagged else 4)
     head = _SIZE_AND_CORRELATION_ID.pack(size, correlation_id)
-    pieces[0] = head + b"\x00" if tagged else head
-    if size > _LARGE_BYTES:
-        cuts = _with_large_views(pieces, cuts)
-    return join_parts(pieces, cuts)
+    return [head + b"\x00" if tagged else head, *parts]
+
+
+def _join_with_large_views(pieces: list[Any], cuts: list[int]) -> list[bytes | Sliceable]:
+    return join_parts(pieces, _with_large_views(pieces, cuts))
 
 
 def decode_response_header(frame: Buffer, api_key: int, version: int) -> tuple[int, int]:

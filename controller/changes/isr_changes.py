@@ -8,6 +8,7 @@ and replicas that are not live are refused (KIP-841), since version 3 it has bro
 
 import logging
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from ottla.controller.changes.reassignment import Reassignment
@@ -38,24 +39,29 @@ logger = logging.getLogger("ottla.controller")
 Row = LeaderAndIsr | int
 """The committed state, or an error code."""
 
+MAX_STATES_PER_READ = 5_000
+"""State znodes that are read together. Their paths are made, and what was read is freed, in one
+turn of the loop each: two milliseconds. A server has fifty multiReads to work on."""
+
 
 async def refresh_leadership(
     context: ControllerContext, writer: FencedWriter, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int]:
     """Read the state znodes into the context; return the zxids of their last changes."""
-    wanted = list(partitions)
     changed: dict[TopicPartition, int] = {}
-    nodes = await writer.store.get_many([znodes.state_path(each) for each in wanted])
-    async for partition, node in over(zip(wanted, nodes, strict=True)):
-        if node is None:
-            continue
-        try:
-            state = znodes.decode_state(partition, node[0], node[1].version)
-        except MalformedZnode as error:
-            logger.error("Ignoring the state of partition %s: %s", partition, error)
-            continue
-        context.leadership[partition] = state
-        changed[partition] = node[1].mzxid
+    unread = iter(partitions)
+    while wanted := list(islice(unread, MAX_STATES_PER_READ)):
+        nodes = await writer.store.get_many([znodes.state_path(each) for each in wanted])
+        async for partition, node in over(zip(wanted, nodes, strict=True)):
+            if node is None:
+                continue
+            try:
+                state = znodes.decode_state(partition, node[0], node[1].version)
+            except MalformedZnode as error:
+                logger.error("Ignoring the state of partition %s: %s", partition, error)
+                continue
+            context.leadership[partition] = state
+            changed[partition] = node[1].mzxid
     return changed
 
 

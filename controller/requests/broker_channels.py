@@ -158,6 +158,7 @@ class _RequestSender:
                     self.items.popleft()
                 if not self.stopped:
                     self._respond(item, response)
+                del item  # it may be large, and the next one may be far away
         finally:
             await self._disconnect()
 

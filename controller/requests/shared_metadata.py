@@ -10,7 +10,7 @@ import asyncio
 import struct
 from typing import Any
 
-from ottla.protocol.codec import sliced_encoder
+from ottla.protocol.codec import join_in_steps, sliced_encoder
 from ottla.protocol.message import Message
 from ottla.protocol.messages.update_metadata import UpdateMetadataRequest
 from ottla.protocol.primitives import Buffer
@@ -51,22 +51,26 @@ class SharedMetadata:
         self._request = request
         self._version = version
         self._lock = asyncio.Lock()
-        self._encoded = b""
+        self._encoded: list[bytes] = []
 
     async def request_for(self, broker_epoch: int) -> EncodedUpdateMetadata:
         """The request with the broker epoch of one broker."""
         async with self._lock:
             if not self._encoded:
                 self._encoded = await run_in_turns(_encode(self._request, self._version))
-        encoded = memoryview(self._encoded)
+        first, *others = self._encoded
+        encoded = memoryview(first)
         start = _EPOCHS + (1 if self._version >= _FIRST_WITH_IS_KRAFT_CONTROLLER else 0)
         end = start + _BROKER_EPOCH.size
         return EncodedUpdateMetadata(
-            (encoded[:start], _BROKER_EPOCH.pack(broker_epoch), encoded[end:])
+            (encoded[:start], _BROKER_EPOCH.pack(broker_epoch), encoded[end:], *others)
         )
 
 
-def _encode(request: UpdateMetadataRequest, version: int) -> Steps[bytes]:
+def _encode(request: UpdateMetadataRequest, version: int) -> Steps[list[bytes]]:
+    """The request, in several parts if it is long."""
     pieces: list[Any] = []
-    yield from sliced_encoder(UpdateMetadataRequest, version)(request, pieces, [])
-    return b"".join(pieces)
+    cuts: list[int] = []  # there are no records
+    steps = sliced_encoder(UpdateMetadataRequest, version)(request, pieces, cuts)
+    parts: list[Any] = yield from join_in_steps(steps, pieces, cuts)
+    return parts

@@ -34,6 +34,7 @@ from ottla.controller.tree.store import (
 )
 from ottla.controller.tree.zookeeper_errors import error_from, exception_of
 from ottla.controller.tree.zookeeper_session import AsyncResult, ZooKeeperSession
+from ottla.protocol.steps import over
 
 logger = logging.getLogger("ottla.zookeeper")
 
@@ -163,7 +164,7 @@ class ZooKeeperStore:
         known = self._multi_read is True
         results = await self.session.pipeline([start(part) for part in parts], repeat=known)
         found: list[tuple[bytes, Stat] | None] = []
-        for part, result in zip(parts, results, strict=True):
+        async for part, result in over(zip(parts, results, strict=True)):
             if result.exception is not None:
                 raise error_from(result.exception, part[0])
             self._multi_read = True

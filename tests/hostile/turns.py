@@ -38,6 +38,10 @@ class TurnMeter:
         assert thread.ident is not None
         self._thread_id = thread.ident
 
+    def stop(self) -> None:
+        """Count no more turns, until `watch`."""
+        self._thread_id = 0
+
     def run(self, handle: asyncio.Handle, original: Any) -> None:
         """One turn."""
         if threading.get_ident() != self._thread_id:

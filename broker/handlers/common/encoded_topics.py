@@ -3,7 +3,8 @@
 A response with a hundred thousand partitions takes 160 ms to build and encode. Many clients (user
 interfaces, consumers with a pattern) request all topics again and again, and all of them at once
 after a change of the brokers. So the bytes of each topic are kept until its metadata change, and a
-response is put together from them.
+response is put together from them. Responses that access control leaves as they are share the bytes
+of all topics.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ import struct
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from ottla.protocol.codec import encoder, sliced_encoder
+from ottla.protocol.codec import encoder, join_in_steps, sliced_encoder
 from ottla.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 from ottla.protocol.primitives import encode_unsigned_varint
 from ottla.protocol.steps import Steps, run_at_once
@@ -23,13 +24,15 @@ if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache, MetadataSnapshot, TopicMetadata
 
 # Kinds of responses that are kept: a cluster with clients of a few versions on a few listeners. Of
-# a hundred thousand partitions each takes 5 MB.
+# a hundred thousand partitions each takes 10 MB: each topic, and all of them as one.
 MAX_KINDS = 4
 
 _INT32 = struct.Struct(">i")
 _FIRST_WITH_OPERATIONS = 8
 _LAST_WITH_CLUSTER_OPERATIONS = 10
 _FIRST_FLEXIBLE = MetadataResponse.FIRST_FLEXIBLE_VERSION
+
+Source = TypeVar("Source")
 
 BuildRow = Callable[["TopicMetadata"], Steps[MetadataResponseTopic]]
 
@@ -54,13 +57,14 @@ class Kind(NamedTuple):
     alive: frozenset[int]
 
 
-class _Encoding:
-    """The bytes of a topic, or the work on them, which any response that needs them continues."""
+class _Encoding(Generic[Source]):
+    """The bytes of a topic or of all topics of a snapshot, or the work on them, which any response
+    that needs them continues."""
 
-    __slots__ = ("_steps", "encoded", "topic")
+    __slots__ = ("_steps", "encoded", "source")
 
-    def __init__(self, topic: TopicMetadata, steps: Steps[bytes]) -> None:
-        self.topic = topic
+    def __init__(self, source: Source, steps: Steps[bytes]) -> None:
+        self.source = source
         self.encoded: bytes | None = None
         self._steps = steps
 
@@ -69,7 +73,7 @@ class _Encoding:
             next(self._steps)
         except StopIteration as end:
             if end.value is None:  # after an error, which another response has raised
-                raise RuntimeError(f"topic {self.topic.name} could not be encoded") from None
+                raise RuntimeError("topics could not be encoded; see the error before") from None
             self.encoded = end.value
 
 
@@ -80,7 +84,35 @@ class EncodedTopics:
         self._metadata = metadata
         # By identity: responses that are being built may have snapshots with different topics of
         # a name. An entry keeps its topic, so that no other object gets its id.
-        self._kept: OrderedDict[Kind, dict[int, _Encoding]] = OrderedDict()
+        self._kept: OrderedDict[Kind, dict[int, _Encoding[TopicMetadata]]] = OrderedDict()
+        # With the authorized operations of the topics.
+        self._whole: OrderedDict[tuple[Kind, int], _Encoding[MetadataSnapshot]] = OrderedDict()
+
+    def whole(
+        self, snapshot: MetadataSnapshot, kind: Kind, build: BuildRow, operations: int
+    ) -> Steps[bytes]:
+        """Encode all topics of the snapshot as one, for responses that have the same topics.
+
+        Between its pauses other responses do the same: they share all work, and the bytes.
+        """
+        key = kind, operations
+        found = self._whole.get(key)
+        if found is None or found.source is not snapshot:
+            for old in [each for each, of in self._whole.items() if of.source is not snapshot]:
+                del self._whole[old]
+            rows = self.rows(snapshot, kind, build, operations)
+            found = self._whole[key] = _Encoding(snapshot, _joined(rows, kind.version))
+            while len(self._whole) > MAX_KINDS:
+                self._whole.popitem(last=False)
+        while found.encoded is None:
+            try:
+                found.advance()
+            except Exception:
+                if self._whole.get(key) is found:
+                    del self._whole[key]  # the next response tries again
+                raise
+            yield
+        return found.encoded
 
     def rows(
         self, snapshot: MetadataSnapshot, kind: Kind, build: BuildRow, operations: int
@@ -111,12 +143,27 @@ class EncodedTopics:
             yield from self._drop_old(kept)
         return rows
 
-    def _drop_old(self, kept: dict[int, _Encoding]) -> Steps[None]:
+    def _drop_old(self, kept: dict[int, _Encoding[TopicMetadata]]) -> Steps[None]:
         """Forget topics that have changed or are deleted."""
         for key, found in list(kept.items()):
-            if self._metadata.snapshot.topics.get(found.topic.name) is not found.topic:
+            if self._metadata.snapshot.topics.get(found.source.name) is not found.source:
                 kept.pop(key, None)
             yield
+
+
+def _joined(rows: Steps[list[EncodedTopic]], version: int) -> Steps[bytes]:
+    """The number of the topics, and all of them with their operations."""
+    topics = yield from rows
+    pieces: list[Any] = [_count(len(topics), version)]
+    steps = _add_rows(pieces, topics, version)
+    parts: list[Any] = yield from join_in_steps(steps, pieces, [])
+    return b"".join(parts)
+
+
+def _add_rows(pieces: list[Any], topics: list[EncodedTopic], version: int) -> Steps[None]:
+    for each in topics:
+        pieces.extend(_row_pieces([each], version))
+        yield
 
 
 def _encoded(build: BuildRow, topic: TopicMetadata, version: int) -> Steps[bytes]:
@@ -127,9 +174,11 @@ def _encoded(build: BuildRow, topic: TopicMetadata, version: int) -> Steps[bytes
 def encode_topic(row: MetadataResponseTopic, version: int) -> Steps[bytes]:
     """Encode a topic, up to its authorized operations."""
     pieces: list[Any] = []
+    cuts: list[int] = []  # there are no records
     alone = MetadataResponse(topics=[row])
-    yield from sliced_encoder(MetadataResponse, version)(alone, pieces, [])
-    encoded = b"".join(pieces)
+    steps = sliced_encoder(MetadataResponse, version)(alone, pieces, cuts)
+    parts: list[Any] = yield from join_in_steps(steps, pieces, cuts)
+    encoded = b"".join(parts)
     before, after = _bytes_around_topic(version)
     return encoded[before : len(encoded) - after]
 
@@ -146,13 +195,28 @@ def _bytes_around_topic(version: int) -> tuple[int, int]:
 
 class EncodedMetadata(MetadataResponse):
     """A response whose topics are EncodedTopic and, where access control added some,
-    MetadataResponseTopic."""
+    MetadataResponseTopic; or that has the bytes of all of them in `whole`."""
 
-    __slots__ = ()
+    __slots__ = ("whole",)
+
+    def __init__(self, response: MetadataResponse) -> None:
+        """All but the topics are those of `response`."""
+        super().__init__(
+            response.throttle_time_ms,
+            response.brokers,
+            response.cluster_id,
+            response.controller_id,
+            [],
+            response.cluster_authorized_operations,
+        )
+        self.whole: bytes | None = None
 
     def encode_pieces(self, version: int, pieces: list[Any]) -> None:
         topics: list[Any] = self.topics
         before, after = _without_topics(self, version)
+        if self.whole is not None:
+            pieces += (before, memoryview(self.whole), after)  # a view is not copied
+            return
         pieces += (before, _count(len(topics), version), *_row_pieces(topics, version), after)
 
 

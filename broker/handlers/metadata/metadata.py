@@ -123,16 +123,14 @@ class MetadataHandler:
         self, context: RequestContext, response: MetadataResponse, builder: _TopicBuilder
     ) -> Steps[MetadataResponse]:
         """Respond with all topics that the client may describe."""
-        rows: list[Any] = yield from self._encoded.rows(
-            builder.snapshot, builder.kind, builder.row, builder.operations
-        )
-        found = EncodedMetadata(
-            brokers=response.brokers,
-            cluster_id=response.cluster_id,
-            controller_id=response.controller_id,
-            topics=rows,
-            cluster_authorized_operations=response.cluster_authorized_operations,
-        )
+        encoded = self._encoded
+        facts = builder.snapshot, builder.kind, builder.row, builder.operations
+        found = EncodedMetadata(response)
+        if context.amend is None:
+            found.whole = yield from encoded.whole(*facts)
+            return found
+        rows: list[Any] = yield from encoded.rows(*facts)
+        found.topics = rows
         yield from amended(context, found)
         return found
 

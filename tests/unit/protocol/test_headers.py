@@ -1,5 +1,9 @@
+from typing import Any
+
 import pytest
 
+from ottla.protocol import headers
+from ottla.protocol.codec import PIECES_PER_STEP
 from ottla.protocol.errors import ErrorCode, ProtocolError, UnsupportedVersionError
 from ottla.protocol.generate import load_definitions
 from ottla.protocol.headers import (
@@ -13,14 +17,21 @@ from ottla.protocol.headers import (
     encode_request_header,
     encode_response,
     encode_response_header,
+    encode_response_in_steps,
 )
 from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.messages.controlled_shutdown import ControlledShutdownRequest
+from ottla.protocol.messages.describe_configs import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
 from ottla.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from ottla.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.protocol.registry import API, ApiKey
+from ottla.protocol.steps import run_at_once
 from tests.doubles.reference_codec import ReferenceCodec
 
 REQUEST_SCHEMA, RESPONSE_SCHEMA = load_definitions()["headers"]
@@ -209,6 +220,50 @@ def test_large_views_of_memory_are_not_copied() -> None:
     decoded = decode_response(data[4:], ApiKey.FETCH, 11)[1]
     assert decoded.responses[0].partitions[0].records == kept[:100_000]
     assert decoded.responses[0].partitions[1].records == kept[:9]
+
+
+def in_steps(response: FetchResponse | DescribeConfigsResponse, version: int) -> tuple[Any, int]:
+    """The parts, and the most pieces that were joined in one step."""
+    most = 0
+    join = headers.join_parts
+
+    def counted(pieces: list[Any], cuts: list[int]) -> list[Any]:
+        nonlocal most
+        most = max(most, len(pieces))
+        return join(pieces, cuts)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(headers, "join_parts", counted)
+        steps = encode_response_in_steps(response.API_KEY, version, 9, response)
+        return run_at_once(steps), most
+
+
+@pytest.mark.parametrize("count", [0, 1, 3000])
+@pytest.mark.parametrize("version", [1, 4])
+def test_a_long_response_is_joined_in_steps(version: int, count: int) -> None:
+    row = DescribeConfigsResourceResult("name", "value", config_source=1, synonyms=[])
+    rows = [DescribeConfigsResult(0, None, 2, f"topic-{n}", [row] * 3) for n in range(count)]
+    response = DescribeConfigsResponse(results=rows)
+    parts, most = in_steps(response, version)
+    assert [b"".join(parts)] == encode_response(response.API_KEY, version, 9, response)
+    assert most < 2 * PIECES_PER_STEP
+    assert (len(parts) > 3) is (count > 1)
+
+
+def test_a_long_response_in_steps_has_its_large_views_and_file_parts() -> None:
+    kept = memoryview(bytes(range(256)) * 1024)
+    records = [kept, FilePart(), b"small", kept[:9], None] * 1000
+    rows = [PartitionData(index, records=each) for index, each in enumerate(records)]
+    response = FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=rows)])
+    parts, _ = in_steps(response, 11)
+    wanted = encode_response(ApiKey.FETCH, 11, 9, response)
+
+    def without_files(each: list[Any]) -> bytes:
+        return b"".join(part for part in each if not isinstance(part, FilePart))
+
+    assert without_files(parts) == without_files(wanted)
+    for kind in (FilePart, memoryview):
+        assert sum(isinstance(part, kind) for part in parts) == 1000
 
 
 @pytest.mark.parametrize("version", [0, 4])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import AsyncIterator
 
 import pytest
@@ -100,6 +101,24 @@ async def setup() -> AsyncIterator[Setup]:
     yield made
     await made.runtime.close()
     assert made.runtime.failures == []
+
+
+async def test_a_request_is_let_go_with_its_response(setup: Setup) -> None:
+    """It may have the metadata of all partitions, and the next one may be far away."""
+
+    class Watched(UpdateMetadataRequest):  # without slots, so that it may have a weak reference
+        pass
+
+    for broker_id in (1, 2):
+        sent = Watched()
+        reference = weakref.ref(sent)
+        setup.channels.send(broker_id, sent, 8, setup.responded)
+        del sent
+        await settle()
+        setup.local.handled.clear()
+        setup.remote.received.clear()
+        assert setup.responses.pop() is not None
+        assert reference() is None
 
 
 async def test_our_own_broker_is_called_directly(setup: Setup) -> None:

@@ -23,7 +23,11 @@ from ottla.protocol.codec import decoder, encoder
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.headers import encode_request
 from ottla.protocol.message import Message
-from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+from ottla.protocol.messages.leader_and_isr import (
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+)
 from ottla.protocol.messages.stop_replica import (
     StopReplicaPartitionError,
     StopReplicaRequest,
@@ -352,6 +356,57 @@ async def test_metadata_of_many_partitions_are_encoded_in_turns() -> None:
     for task in tasks:
         request.broker_epoch += 1 if request.broker_epoch > 0 else 2
         assert encoder(type(task.result()), 8)(task.result()) == encoder(type(request), 8)(request)
+
+
+class Held(Recording):
+    """Channels that keep the requests themselves, as the queue of a broker does."""
+
+    def send(
+        self,
+        broker_id: int,
+        request: Message,
+        version: int,
+        callback: Callback,
+        encoded: Encoded | None = None,
+    ) -> None:
+        self.sent.append((broker_id, request))
+        self.callbacks.append(callback)
+        self.encoded.append(encoded)
+
+
+@pytest.mark.parametrize("kind", [UpdateMetadataPartitionState, LeaderAndIsrPartitionState])
+async def test_the_states_of_a_request_are_freed_in_turns(
+    kind: type[Message], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    freed = 0
+
+    def count(_: Message) -> None:
+        nonlocal freed
+        freed += 1
+
+    world = World()
+    held = world.batch.channels = Held()
+    partitions = [TopicPartition("a", index) for index in range(200)]
+    for each in partitions:
+        world.context.set_assignment(each, ReplicaAssignment((1, 2)))
+        world.context.leadership[each] = LeaderAndIsr(1, 5, (1, 2))
+        if kind is UpdateMetadataPartitionState:
+            world.batch.add_update_metadata([1, 2], [each])
+        else:
+            world.add_leadership(each, 1, is_new=False)
+    await world.batch.send(4)
+    monkeypatch.setattr(kind, "__del__", count, raising=False)
+    with steps_per_turn(8):
+        while held.callbacks:
+            held.callbacks.pop(0)(None)
+            for kept in (held.sent, held.encoded):
+                del kept[0]
+            assert freed == 0
+        for _ in range(2 * len(partitions) // 8 + 10):
+            before = freed
+            await asyncio.sleep(0)
+            assert freed - before <= 8
+    assert freed == len(partitions)
 
 
 async def test_waits_for_all_of_them() -> None:

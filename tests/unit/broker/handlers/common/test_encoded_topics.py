@@ -204,6 +204,30 @@ async def test_a_topic_is_encoded_once_for_all_responses_that_wait(
     assert set(found) == {plain(cache, 12)}
 
 
+async def test_responses_that_access_control_leaves_as_they_are_share_their_bytes(
+    cache: MetadataCache,
+) -> None:
+    """Each of two thousand clients would get a copy of some megabytes otherwise."""
+    handler = handler_of(cache)
+
+    async def whole(**fields: bool) -> bytes:
+        request = request_of(12, **fields)
+        result = handler.handle(context_of(12, request)[0], request)
+        response = await run_in_turns(cast("Any", result))
+        parts = encode_response(ApiKey.METADATA, 12, 77, response)
+        (view,) = [each for each in parts if isinstance(each, memoryview)]
+        return cast("bytes", view.obj)
+
+    first = await whole()
+    assert await whole() is first
+    other = await whole(include_topic_authorized_operations=True)
+    assert await whole() is first
+    publish(cache, update(topic(7, leader=2)))
+    assert await whole() is not first
+    assert await whole(include_topic_authorized_operations=True) is not other
+    assert len(handler._encoded._whole) == 2  # those of the snapshot before are not kept
+
+
 async def test_snapshots_of_responses_that_wait_do_not_replace_each_other(
     cache: MetadataCache, built: list[str]
 ) -> None:
@@ -278,4 +302,5 @@ async def test_the_kinds_that_are_kept_are_bounded(cache: MetadataCache) -> None
     for version in VERSIONS:
         await large(handler, version)
     assert [kind.version for kind in handler._encoded._kept] == [9, 10, 11, 12]
+    assert [kind.version for kind, _ in handler._encoded._whole] == [9, 10, 11, 12]
     assert MAX_KINDS == 4
