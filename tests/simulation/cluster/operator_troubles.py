@@ -202,10 +202,17 @@ class OperatorTroubles:
                 f"{node.host}: {log.name} has epoch {found} for offset {last.base_offset}, and the"
                 f" batch has {last.partition_leader_epoch}"
             )
-        times = [each.max_timestamp for each in headers if each.last_offset >= log.log_start_offset]
-        newest = log.max_timestamp_offset()
-        if newest is None or newest[0] != max(times):
-            self.world.complain(f"{node.host}: the newest record of {log.name} is {newest}")
+        for segment in list(log.segments):
+            times = [
+                each.max_timestamp
+                for each in headers
+                if log.segments.floor(each.base_offset) is segment
+            ]
+            if times and segment.newest()[0] != max(times):
+                self.world.complain(
+                    f"{node.host}: {segment.log.path} has the newest timestamp {max(times)}, and"
+                    f" retention is told {segment.newest()[0]}"
+                )
         for producer_id, entry in log.producer_state.producers.items():
             claims = [entry.transaction_first_offset, *(each.last_offset for each in entry.batches)]
             for each in headers:
