@@ -40,6 +40,7 @@ from ottla.storage.directories.same_directory import second_names
 from ottla.storage.errors import (
     InconsistentMetadata,
     LogDirectoryOffline,
+    LogGone,
     OverlappingDirectories,
     StorageError,
 )
@@ -367,7 +368,9 @@ class LogManager:
                 )
             self._placement.created(key, directory)
             self._logs[key] = log
-        log.check_online()
+        log.log_directory.check_online()
+        if log.is_offline:
+            raise LogGone(log.log_directory.path, log.path)
         if topic_id is not None:
             self.assign_topic_id(log, topic_id)
         return log

@@ -47,7 +47,6 @@ from ottla.storage.errors import (
     CorruptIndex,
     InvalidTransactionState,
     LogClosed,
-    LogGone,
     OffsetInRemoteStorage,
     OffsetOutOfRange,
     StorageError,
@@ -172,12 +171,6 @@ class Log:
         """Whether its disk has failed, or its directory is gone."""
         directory = self.log_directory
         return directory.is_offline or self.path in directory.gone
-
-    def check_online(self) -> None:
-        """Raise LogDirectoryOffline after a disk error, LogGone if its directory is gone."""
-        self.log_directory.check_online()
-        if self.path in self.log_directory.gone:
-            raise LogGone(self.log_directory.path, self.path)
 
     @property
     def log_start_offset(self) -> int:

@@ -52,7 +52,7 @@ def _disagreement(state: ProducerState, segments: SegmentList, now_ms: int) -> s
 
     A snapshot is valid in itself: that of another partition would reject producers, take their
     batches for duplicates, or hold the last stable offset for ever. So the newest batch that it
-    has, and that of the oldest open transaction, must be of that producer in the log as well.
+    has must be in the log, and that of the oldest open transaction of that producer as well.
     Batches that are not on this disk, or that compaction has removed, say nothing. And the last
     batch in front of the snapshot must be in it, or it is an older one under another name.
     """
@@ -61,13 +61,20 @@ def _disagreement(state: ProducerState, segments: SegmentList, now_ms: int) -> s
         key=lambda entry: entry.batches[-1].last_offset,
         default=None,
     )
-    claims = list(state.open_transactions().items())[:1]
-    if newest is not None:
-        claims.append((newest.batches[-1].last_offset, newest.producer_id))
-    for offset, producer_id in claims:
+    for offset, producer_id in list(state.open_transactions().items())[:1]:
         header = _header_at(segments, offset)
         if header is not None and header.producer_id != producer_id:
-            return f"producer {producer_id} has not written the batch with offset {offset}"
+            return _not_written(producer_id, offset)
+    if newest is not None:
+        claim = newest.batches[-1]
+        header = _header_at(segments, claim.last_offset)
+        # A producer writes to many partitions: its id alone may be at that offset by chance.
+        if header is not None and (
+            newest.producer_id != header.producer_id
+            or claim.last_offset != header.last_offset
+            or claim.last_sequence != header.last_sequence
+        ):
+            return _not_written(newest.producer_id, claim.last_offset)
     before = state.end_offset - 1
     if before < 0 or (newest is not None and newest.batches[-1].last_offset == before):
         return ""  # as nearly always
@@ -80,6 +87,10 @@ def _disagreement(state: ProducerState, segments: SegmentList, now_ms: int) -> s
     else:
         is_known = header.max_timestamp < now_ms - state.expiration_ms  # it may have expired
     return "" if is_known else f"the batch of producer {header.producer_id} before it is not in it"
+
+
+def _not_written(producer_id: int, offset: int) -> str:
+    return f"producer {producer_id} has not written the batch with offset {offset}"
 
 
 def _header_at(segments: SegmentList, offset: int) -> BatchHeader | None:

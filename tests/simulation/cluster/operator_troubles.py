@@ -1,8 +1,8 @@
 """What operators and their tools do to a cluster, without a request of the Kafka protocol.
 
 A directory twice in `log.dirs`, an old tool that rewrites the znode of a topic, a start against an
-older copy of ZooKeeper, garbage and missing files in a log directory, everything stopped at once, a
-login to ZooKeeper that is refused for a while.
+older copy of ZooKeeper, garbage, foreign and missing files in a log directory, a partition whose
+directory is removed, everything stopped at once, a login to ZooKeeper that is refused for a while.
 Played with `--operator` or `--kinds`. None of it may cost a record that is on a disk.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,12 @@ from ottla.controller.tree import znodes
 from ottla.controller.tree.embedded_tree import EmbeddedTree
 from ottla.controller.tree.embedded_tree import Node as Znode
 from ottla.controller.tree.store import SetOp, StoreError
+from ottla.protocol.records.batch import read_header
+from ottla.protocol.topics import TopicPartition
+from ottla.storage.errors import CorruptFile
 from ottla.storage.files.set_aside import SET_ASIDE_SUFFIX
+from ottla.storage.producer.producer_snapshot import decode_snapshot
+from tests.doubles.record_batches import iterate_batches
 from tests.simulation.cluster.admin import TOPIC
 from tests.simulation.cluster.disk import File
 from tests.simulation.cluster.settled import settles
@@ -48,6 +54,11 @@ DERIVED = (
     *("log-start-offset-checkpoint", "replication-offset-checkpoint", "cleaner-offset-checkpoint"),
 )
 CHECKPOINTS = ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint")
+# Valid in themselves, whichever log they are of.
+OF_ONE_LOG = (".snapshot", ".timeindex", "leader-epoch-checkpoint")
+TIME_ENTRY_BYTES = 12
+# Until a broker sees that a directory is gone, the controller asks it, and a leader is elected.
+ELSEWHERE_SECONDS = 40
 CLEAN_FILE = ".kafka_cleanshutdown"
 
 
@@ -57,6 +68,7 @@ class OperatorTroubles:
     KINDS = (
         *("doubled_directory", "old_tool", "old_zookeeper", "garbage", "lost_checkpoints"),
         *("missing_segment", "all_at_once", "restored_zookeeper", "refused_login"),
+        *("foreign_files", "removed_log"),
     )
 
     def __init__(self, world: World, admin: Admin, leaders: LeaderTroubles) -> None:
@@ -140,6 +152,106 @@ class OperatorTroubles:
             content = self._damaged(_contents(node.disk)[path], is_text=ending not in INDEXES)
             self.world.note(f"{node.host}: garbage in {path}")
             _write(node.disk, path, content)
+        await self._start(node)
+
+    async def foreign_files(self, node: Node) -> None:
+        """Somebody has copied files of another log, or of another broker, or a part of them."""
+        await self._end(node)
+        ending = self.random.choice(OF_ONE_LOG)
+        files = sorted(
+            (each.host, path, content)
+            for each in self.world.nodes.values()
+            for path, content in _contents(each.disk).items()
+            if path.endswith(ending) and content
+        )
+        own = [
+            path
+            for host, path, _ in files
+            if host == node.host and f"/{TOPIC}-" in path and "-delete/" not in path
+        ]
+        for path in self.random.sample(own, min(len(own), 3)):
+            source, other, content = self.random.choice(files)
+            if ending == ".timeindex" and self.random.random() < 0.5:
+                entries = len(content) // TIME_ENTRY_BYTES
+                content = content[: self.random.randint(0, entries) * TIME_ENTRY_BYTES]
+            if ending == ".snapshot" and _may_be_of(content, path, node.disk):
+                continue
+            self.world.note(f"{node.host}: {path} has the content of {other} on {source}")
+            _write(node.disk, path, content)
+        await self._start(node)
+        self._check_derived(node)
+        await self.leaders.disks.admin.elect_preferred()
+
+    def _check_derived(self, node: Node) -> None:
+        """What a broker derives from the batches of a log agrees with them."""
+        server: Any = node.server
+        if server is None or not node.ready:
+            return
+        with node.disk.checked():
+            for log in server.parts.logs.logs():
+                if log.topic == TOPIC and log.local_log_start_offset < log.log_end_offset:
+                    self._check_derived_of(node, log)
+
+    def _check_derived_of(self, node: Node, log: Any) -> None:
+        start = log.local_log_start_offset
+        headers = [read_header(bytes(each)) for each in log.batches(start)]
+        last = headers[-1]
+        found = log.leader_epochs.epoch_for_offset(last.base_offset)
+        if found != last.partition_leader_epoch:
+            self.world.complain(
+                f"{node.host}: {log.name} has epoch {found} for offset {last.base_offset}, and the"
+                f" batch has {last.partition_leader_epoch}"
+            )
+        for segment in list(log.segments):
+            times = [
+                each.max_timestamp
+                for each in headers
+                if log.segments.floor(each.base_offset) is segment
+            ]
+            if times and segment.newest()[0] != max(times):
+                self.world.complain(
+                    f"{node.host}: {segment.log.path} has the newest timestamp {max(times)}, and"
+                    f" retention is told {segment.newest()[0]}"
+                )
+        for producer_id, entry in log.producer_state.producers.items():
+            claims = [entry.transaction_first_offset, *(each.last_offset for each in entry.batches)]
+            for each in headers:
+                is_own = each.producer_id == producer_id
+                if not is_own and any(each.base_offset <= at <= each.last_offset for at in claims):
+                    self.world.complain(
+                        f"{node.host}: {log.name} takes the batch at {each.base_offset} for one of"
+                        f" producer {producer_id}"
+                    )
+
+    async def removed_log(self, node: Node) -> None:
+        """Somebody deletes or moves the directory of a partition of a running broker.
+
+        Another replica leads it then, and the others of the disk stay where they are.
+        """
+        await settles(self.world)
+        if not (node.ready and self.leaders.disks.has_survivors(node)):
+            return
+        wanted = re.compile(f"{TOPIC}-[0-9]+")
+        paths = [path for path in node.disk.names if wanted.fullmatch(path.rpartition("/")[2])]
+        if not paths:
+            return
+        path = self.random.choice(sorted(paths))
+        moved = node.disk.names.pop(path)
+        self.world.note(f"{node.host}: {path} is gone")
+        state = znodes.state_path(TopicPartition(TOPIC, int(path.rpartition("-")[2])))
+
+        def is_elsewhere() -> bool:
+            found = self.world.ensemble.tree.nodes.get(state)
+            if found is None or not node.is_up:
+                return True
+            fields = json.loads(found.data)
+            return fields["leader"] != node.broker_id and node.broker_id not in fields["isr"]
+
+        if not await until(is_elsewhere, ELSEWHERE_SECONDS):
+            self.world.complain(f"{node.host} has no {path}, and is in the ISR still")
+        await self._end(node)
+        if self.random.random() < 0.5 and path not in node.disk.names:
+            node.disk.names[path] = moved
         await self._start(node)
 
     async def lost_checkpoints(self, node: Node) -> None:
@@ -350,6 +462,29 @@ def _segments(disk: Disk) -> dict[str, bytes]:
         for path, content in _contents(disk).items()
         if path.endswith(".log") and f"/{TOPIC}-" in path and "-delete/" not in path and content
     }
+
+
+def _may_be_of(snapshot: bytes, path: str, disk: Disk) -> bool:
+    """Whether the newest batch in a producer snapshot is in the log of `path`, too, or nothing says
+    that it is not: then it may be a true one."""
+    try:
+        entries = [each for each in decode_snapshot(path, snapshot) if each.batches]
+    except CorruptFile:
+        return False
+    newest = max(entries, key=lambda each: each.batches[-1].last_offset, default=None)
+    if newest is None:
+        return False
+    folder, at = path.rpartition("/")[0], newest.batches[-1].last_offset
+    for name, content in _segments(disk).items():
+        if name.startswith(f"{folder}/"):
+            for _, header in iterate_batches(content):
+                if header.base_offset <= at <= header.last_offset:
+                    return (newest.producer_id, at, newest.last_sequence) == (
+                        header.producer_id,
+                        header.last_offset,
+                        header.last_sequence,
+                    )
+    return True
 
 
 def _write(disk: Disk, path: str, content: bytes | None) -> None:

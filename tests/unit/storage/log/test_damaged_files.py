@@ -152,6 +152,92 @@ def test_a_time_index_that_was_cut_short_expires_no_new_file(
     assert (deleted, log.log_start_offset) == ((0, 0) if written_ms == NOW_MS else (3, 72))
 
 
+def expired(newest: int | None) -> tuple[LogManager, Log]:
+    """Three expired segments of new files, with a batch that is not: the number of `newest`. Of
+    their time indexes only the first entry is left."""
+    fs = MemoryFileSystem()
+    manager = manager_on(fs, ("/disk",), **SETTINGS)
+    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
+    for number in range(36):
+        append(log, plain(2, NOW_MS if number == newest else NOW_MS - HOUR + number))
+    assert len(log.segments) == 3
+    manager.shutdown(NOW_MS)
+    for name in fs.list_files("/disk/t-0"):
+        fs._live[f"/disk/t-0/{name}"].modified_ms = NOW_MS
+        if name.endswith(".timeindex"):
+            fs.overwrite(f"/disk/t-0/{name}", fs.content(f"/disk/t-0/{name}")[:12])
+    manager, log = reopened(fs)
+    log.update_config(log.config.replace(retention_ms=HOUR // 2))
+    return manager, log
+
+
+Interruption = Callable[[LogManager, Log], object]
+
+INTERRUPTIONS: dict[str, Interruption] = {
+    "append": lambda _, log: append(log, plain(2, NOW_MS)),
+    "append of old records": lambda _, log: append(log, plain(2, NOW_MS - HOUR)),
+    "roll": lambda _, log: log.roll(NOW_MS),
+    "records deleted": lambda _, log: log.truncator.delete_records_before(10),
+    "first segment deleted": lambda _, log: delete_first_segment(log),
+    "truncation": lambda _, log: log.truncator.truncate_to(20),
+    "truncation in the first segment": lambda _, log: log.truncator.truncate_to(18),
+    "truncation of all": lambda _, log: log.truncator.truncate_fully_and_start_at(0),
+    "truncation and append": lambda _, log: (
+        log.truncator.truncate_to(18),
+        append(log, plain(2, NOW_MS)),
+    ),
+    "other settings": lambda _, log: log.update_config(log.config.replace(retention_ms=-1)),
+    "log deleted": lambda manager, _: manager.delete_async("t", 0, NOW_MS),
+    "log closed": lambda _, log: log.close(),
+}
+
+
+def delete_first_segment(log: Log) -> None:
+    config = log.config
+    past_first = log.segments.first.base_offset + 40
+    log.truncator.delete_records_before(min(past_first, log.high_watermark))
+    log.update_config(config.replace(retention_ms=-1))
+    run_at_once(log.retention.delete_old_segments(NOW_MS))
+    log.update_config(config)
+
+
+@pytest.mark.parametrize("newest", [8, 34, None])
+@pytest.mark.parametrize("name", INTERRUPTIONS)
+def test_retention_that_reads_headers_is_interrupted_at_every_turn(
+    name: str, newest: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has not expired stays, and what has expired goes with the next run."""
+    monkeypatch.setattr("ottla.storage.log.segment._DISTRUSTED_BYTES", 0)
+    turns = sum(1 for _ in expired(newest)[1].retention.delete_old_segments(NOW_MS))
+    assert turns > 10
+    for turn in range(turns):
+        manager, log = expired(newest)
+        steps = log.retention.delete_old_segments(NOW_MS)
+        for _ in range(turn + 1):
+            next(steps)
+        before = valid_in(log)
+        INTERRUPTIONS[name](manager, log)
+        kept = before if name.startswith(("append", "roll", "other")) else set[int]()
+        kept |= valid_in(log)
+        run_at_once(steps)
+        assert kept <= valid_in(log), f"turn {turn}"
+        if log.local.closed:
+            continue
+        run_at_once(log.retention.delete_old_segments(NOW_MS))
+        assert kept <= valid_in(log), f"turn {turn}"
+        segments = list(log.segments)
+        if log.config.retention_ms >= 0 and len(segments) > 1:
+            # The first segment of those that are left has not expired.
+            assert min(kept) < segments[1].base_offset, f"turn {turn}"
+
+
+def valid_in(log: Log) -> set[int]:
+    """The offsets of the records that have not expired."""
+    if log.local.closed:
+        return set()
+    return {each.offset for each in records_in(log) if each.timestamp >= NOW_MS - HOUR // 2}
+
+
 def damaged_batch(fs: MemoryFileSystem, log: Log, offset: int) -> int:
     """Zeros in the header of the batch with `offset`. Returns its position."""
     place = log.segments.first.find_batch(offset)

@@ -44,18 +44,38 @@ def copy(fs: MemoryFileSystem, name: str) -> None:
     fs.overwrite(f"{ROOT}/t-0/{name}", fs.content(f"{ROOT}/other-0/{name}"))
 
 
-def of_producer(producer_id: int, transactional: bool = False) -> Callable[[Log], None]:
+def of_producer(
+    producer_id: int, transactional: bool = False, first_sequence: int = 0
+) -> Callable[[Log], None]:
     def fill(log: Log) -> None:
         for number in range(10):
             append(
                 log,
                 producer_id=producer_id,
                 producer_epoch=0,
-                base_sequence=number,
+                base_sequence=first_sequence + number,
                 transactional=transactional,
             )
 
     return fill
+
+
+@pytest.mark.parametrize("records", [1, 2])
+def test_a_producer_of_both_logs(records: int, caplog: pytest.LogCaptureFixture) -> None:
+    """Its batch is at that offset in the other log, too: with another sequence, or another end."""
+    fs = MemoryFileSystem()
+    write(fs, {"t": of_producer(1), "other": of_producer(1, first_sequence=100)})
+    if records == 2:
+        write(fs, {"t": lambda log: _two(log, 10), "other": lambda log: _two(log, 110)})
+    end = 10 + (records - 1) * 2
+    copy(fs, f"{end:020d}.snapshot")
+    log = reopen(fs)
+    assert "producer 1 has not written the batch with offset" in caplog.text
+    assert log.producer_state.producers[1].last_sequence == end - 1
+
+
+def _two(log: Log, sequence: int) -> None:
+    append(log, 2, producer_id=1, producer_epoch=0, base_sequence=sequence)
 
 
 @pytest.mark.parametrize("transactional", [False, True])
