@@ -43,6 +43,8 @@ BOOTSTRAP = "localhost:9092"
 TOPIC = "made-on-demand"
 HTTP_PORT = 9404
 DEADLINE_S = 120.0
+# Removes the thousands of files of a volume, on a busy disk.
+ENGINE_DEADLINE_S = 600.0
 STOP_GRACE_S = 30.0
 EXIT_WRONG, EXIT_NOT_RUN = 1, 2
 
@@ -71,7 +73,7 @@ SLOW_PROCESSORS = "0.2"
 
 def engine(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        (ENGINE, *arguments), capture_output=True, text=True, timeout=DEADLINE_S, check=False
+        (ENGINE, *arguments), capture_output=True, text=True, timeout=ENGINE_DEADLINE_S, check=False
     )
 
 
