@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from copy import copy
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 from typer.core import TyperGroup
@@ -140,23 +140,37 @@ _WORDS = {
     "float range": ("number", "NUMBER"),
     "str": ("text", "TEXT"),
     "text": ("text", "TEXT"),
+    "Path": ("file", "PATH"),
 }
 
 
 def _use_plain_words(command: Any) -> None:
     """Replaces the Python types in --help and in errors of a command and of those below it."""
     for parameter in command.params:
-        word, metavar = _WORDS.get(parameter.type.name, ("", ""))
+        word, metavar = _WORDS.get(_type_name(parameter), ("", ""))
         if not word:
             continue
-        parameter.type = copy(parameter.type)  # one object serves all parameters of a type
-        parameter.type.name = word
+        if hasattr(parameter, "type"):
+            parameter.type = copy(parameter.type)  # one object serves all parameters of a type
+            parameter.type.name = word
+        else:
+            parameter.display_type = lambda ctx, text=f"<{word}>": text
         if parameter.metavar is None and parameter.param_type_name == "option":
             parameter.metavar = metavar
         elif parameter.metavar is None:
             parameter.metavar = parameter.name.upper() + ("..." if parameter.nargs != 1 else "")
     for each in getattr(command, "commands", {}).values():
         _use_plain_words(each)
+
+
+def _type_name(parameter: Any) -> str:
+    """The type of a value as Typer names it; from Typer 0.29 on it is an annotation, and errors
+    have plain words already."""
+    if hasattr(parameter, "type"):
+        return str(parameter.type.name)
+    annotation = parameter.type_descriptor.annotation
+    value = next(iter(get_args(annotation)), annotation)  # of a list, of its elements
+    return value.__name__ if isinstance(value, type) else ""
 
 
 _EXAMPLES = "\n\n\b\nExamples:\n"

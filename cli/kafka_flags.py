@@ -290,7 +290,14 @@ OTHER_SCRIPTS = {
     "kafka-metadata-quorum": "there is no KRaft here; `ottla cluster info` names the controller.",
     "kafka-metadata-shell": "there is no KRaft here; `ottla cluster info` names the controller.",
     "kafka-client-metrics": "use `ottla configs describe metrics NAME`.",
+    "kafka-run-class": "there are no Java classes here; `ottla --help` lists the commands.",
     "zookeeper-server-start": "use `ottla zookeeper` for development, ZooKeeper's own script else.",
+    "zookeeper-server-stop": "send SIGTERM to `ottla zookeeper`; `kill PID` does.",
+    "zookeeper-shell": "use `zkCli.sh` of ZooKeeper; `ottla cluster info` shows brokers and controller.",
+    "connect-standalone": "use `connect-standalone.sh` of Kafka: it works with Ottla.",
+    "connect-distributed": "use `connect-distributed.sh` of Kafka: it works with Ottla.",
+    "connect-mirror-maker": "use `connect-mirror-maker.sh` of Kafka: it works with Ottla.",
+    "kafka-e2e-latency": "use `ottla bench`, or Kafka's own script: it works with Ottla.",
 }
 
 

@@ -147,6 +147,11 @@ def _read(tool: Tool, words: Words, own: dict[str, bool], *, is_kafka_style: boo
         word = rest.popleft()
         name, has_value, value = word.partition("=")
         flag = tool.flags.get(name)
+        if name == "--zookeeper" and flag is None:
+            raise usage(
+                f"--zookeeper of {tool.name}: Kafka 3.0 has removed it. Use --bootstrap-server "
+                "with the address of a broker, such as localhost:9092."
+            )
         following = value or (rest[0] if rest else "")
         if word == "--":
             given.others.extend((word, *rest))
@@ -269,6 +274,11 @@ def _topics(given: Given, command: Words) -> list[Words]:
         is_all = action == "list" or (action == "describe" and "--regex" in special)
         if is_all and "--exclude-internal" not in given.flags:
             special.append("--internal")
+    if action == "alter" and "--config" in given.flags:
+        raise usage(
+            "--config of kafka-topics does not fit alter; use "
+            "`ottla configs set topic NAME SETTING=VALUE`."
+        )
     return _simple(given, command, special)
 
 

@@ -363,7 +363,7 @@ _ADVICE = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE: "the coordinator is not available yet; retry",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "this user is not authorized",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this user is not authorized",
-    ErrorCode.SECURITY_DISABLED: "the cluster has no authorizer (authorizer.class.name)",
+    ErrorCode.SECURITY_DISABLED: "set authorizer.class.name",
     ErrorCode.RESOURCE_NOT_FOUND: "see `ottla users list`",
     ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: "set delegation.token.secret.key on all brokers",
     ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: "log in by SASL or with a certificate, and "
@@ -376,6 +376,8 @@ def explain(code: int, message: str | None = None) -> str:
     name = KafkaError(code).name
     advice = _ADVICE.get(code, "")
     words = (message or "").rstrip(".")
+    if advice in words:  # the broker's message has it already
+        advice = ""
     if words and words != name:
         text = f"{words} ({name})"
     else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
@@ -180,4 +181,6 @@ async def _repeat(
         try:
             await job()
         except Exception:
+            if not threading.main_thread().is_alive():
+                return  # the interpreter ends, and has ended the worker threads first
             logger.exception("job %s failed; it runs again at its next time", name)

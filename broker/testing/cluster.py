@@ -27,10 +27,13 @@ from ottla.broker.testing.embedded import (
     START_SECONDS,
     STOP_SECONDS,
     Broker,
+    enter_in_worker_thread,
+    in_worker_thread,
     setting_name,
 )
 from ottla.broker.testing.security import Library, Mechanism, Security
 from ottla.controller.zookeeper_server.server import ZooKeeperServer
+from ottla.protocol.errors import ErrorCode, KafkaError
 
 TICK_TIME_MS = 500
 SESSION_TIMEOUT_MS = 6000
@@ -80,6 +83,18 @@ class Cluster:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+
+    async def __aenter__(self) -> Cluster:
+        await enter_in_worker_thread(self.start, self.stop)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await in_worker_thread(self.stop)
 
     def __getitem__(self, broker_id: int) -> Broker:
         """A broker by its id, from 1 on. Raises RuntimeError when the cluster is not running."""
@@ -183,6 +198,20 @@ class Cluster:
         # Its error has the message; another broker has the code of the controller's response only.
         running.sort(key=lambda broker: not broker.server.parts.controller.is_active)
         running[0].create_topic(name, partitions, config, replication_factor=replication_factor)
+
+    def end_offset(self, topic: str, partition: int = 0) -> int:
+        """The log end offset of a partition, on its leader: in a new topic, how many records were
+        written.
+
+        Raises KafkaError for a partition that does not exist or has no leader, and RuntimeError
+        when no broker runs."""
+        running = [broker for broker in self.brokers if broker.is_running]
+        if not running:
+            raise RuntimeError(NOT_RUNNING)
+        leader = running[0].leader_of(topic, partition)
+        if leader not in self._brokers or not self._brokers[leader].is_running:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition}")
+        return self._brokers[leader].end_offset(topic, partition)
 
     def _call(self, coroutine: Coroutine[Any, Any, None], seconds: float) -> None:
         assert self._loop is not None

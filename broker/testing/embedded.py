@@ -137,11 +137,7 @@ class Broker:
         self.stop()
 
     async def __aenter__(self) -> Broker:
-        try:
-            await _in_worker_thread(self.start)
-        except asyncio.CancelledError:
-            await _in_worker_thread(self.stop)  # `__aexit__` is not called
-            raise
+        await enter_in_worker_thread(self.start, self.stop)
         return self
 
     async def __aexit__(
@@ -150,7 +146,7 @@ class Broker:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await _in_worker_thread(self.stop)
+        await in_worker_thread(self.stop)
 
     @property
     def bootstrap(self) -> str:
@@ -275,7 +271,16 @@ class Broker:
 
         `config` holds topic settings by Kafka's names, which are checked as for every client. The
         numbers of partitions and replicas are those of the broker's settings unless they are given.
-        Raises KafkaError, whose `name` is for example "TOPIC_ALREADY_EXISTS"."""
+        Raises KafkaError, whose `name` is for example "TOPIC_ALREADY_EXISTS", and TypeError for an
+        argument of another type."""
+        for what, number in {
+            "partitions": partitions,
+            "replication_factor": replication_factor,
+        }.items():
+            if number is not None and type(number) is not int:
+                raise TypeError(f"{what}={number!r}: expected an int")
+        if config is not None and not isinstance(config, Mapping):
+            raise TypeError(f"config={config!r}: expected {{name: value}}")
         topic = NewTopic(
             name,
             -1 if partitions is None else partitions,
@@ -336,6 +341,14 @@ class Broker:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition}")
         return found.log.log_end_offset
 
+    def leader_of(self, topic: str, partition: int) -> int:
+        """The id of the leader in the broker's metadata, -1 without one. Raises KafkaError for a
+        partition that does not exist. Private, as `server` is."""
+        known = self.server.parts.metadata.snapshot.topics.get(topic)
+        if known is None or partition not in known.partitions:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition}")
+        return known.partitions[partition].leader
+
     async def _add_acls(self, server: BrokerServer) -> None:
         store = server.parts.access_control.store
         assert store is not None
@@ -381,7 +394,16 @@ class Broker:
         thread.join()
 
 
-async def _in_worker_thread(call: Callable[[], None]) -> None:
+async def enter_in_worker_thread(start: Callable[[], None], stop: Callable[[], None]) -> None:
+    """Start for `__aenter__`; stop if it is cancelled, as `__aexit__` is not called then."""
+    try:
+        await in_worker_thread(start)
+    except asyncio.CancelledError:
+        await in_worker_thread(stop)
+        raise
+
+
+async def in_worker_thread(call: Callable[[], None]) -> None:
     """Run a call to its end, also when the caller is cancelled: a start cannot be interrupted."""
     running = asyncio.get_running_loop().run_in_executor(None, call)
     try:

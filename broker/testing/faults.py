@@ -129,8 +129,9 @@ class Faults:
     """The faults of one broker. May be called from any thread but the broker's own.
 
     In every method, `api` is Kafka's name of an API, such as "Produce" (ValueError with the nearest
-    name for an unknown one). `topic` limits a fault to requests that name this topic, `client_id`
-    to those of this client, and `times` to that many requests.
+    name for an unknown one). `topic` limits a fault to requests that name this topic (ValueError
+    for an API whose requests do not), `client_id` to those of this client, and `times` to that many
+    requests.
     """
 
     def __init__(
@@ -174,7 +175,10 @@ class Faults:
         client_id: str | None = None,
         times: int | None = None,
     ) -> Fault:
-        """Requests are executed `delay_ms` after they arrived."""
+        """Requests are executed `delay_ms` after they arrived. Raises ValueError for a delay that
+        is not a number from 0 on."""
+        if not isinstance(delay_ms, int | float) or delay_ms < 0:
+            raise ValueError(f"delay_ms={delay_ms!r}: expected milliseconds, from 0 on")
 
         async def later(context: RequestContext) -> None:
             await asyncio.sleep(delay_ms / 1000)
@@ -249,7 +253,9 @@ class Faults:
         known = API_BY_NAME.get(api)
         if known is None or known.key not in self._channel.routes:
             names = sorted(route.entry.name for route in self._channel.routes.values())
-            raise ValueError(f"{api} is no API of this broker: {nearest(api, names)}")
+            raise ValueError(f"{api} is not an API of this broker: {nearest(api, names)}")
+        if topic is not None and not _may_name_topics(known.request):
+            raise ValueError(f"topic={topic!r}: {api} requests do not name topics")
         if times is not None and times < 1:
             raise ValueError(f"times={times}: a fault applies to one request or more")
         fault = Fault(self, known.key, effect, topic, client_id, times, what)
@@ -320,7 +326,7 @@ def _error_code(code: str | int) -> int:
     codes = {name: number for name, number in vars(ErrorCode).items() if isinstance(number, int)}
     if isinstance(code, str):
         if code not in codes:
-            raise ValueError(f"{code} is no error of Kafka: {nearest(code, codes)}")
+            raise ValueError(f"{code} is not an error of Kafka: {nearest(code, codes)}")
         code = codes[code]
     if code == ErrorCode.NONE:
         raise ValueError("NONE (0) is the code of a success")
@@ -400,6 +406,11 @@ class TopicsOfRequests:
                     found.add(each.topic or each.topic_id)
         names = self._metadata.snapshot.topic_names
         return {each if isinstance(each, str) else names.get(each, "") for each in found} - {""}
+
+
+def _may_name_topics(request: type[Message]) -> bool:
+    slots: Iterable[str] = request.__slots__
+    return any("topic" in slot or slot in _LISTS_AROUND_TOPICS for slot in slots)
 
 
 def _names_and_ids(struct: Any) -> Iterator[str | bytes]:

@@ -32,6 +32,16 @@ _numbers = count(1)
 # What a mark may have beside settings of the topic.
 _TOPIC_ARGUMENTS = ("partitions", "replication_factor", "config")
 
+_NAME_IS_MADE = "the fixture makes the name; kafka_broker.create_topic(name) takes one"
+# Arguments that other clients have, and what the mark has instead.
+_OF_OTHER_CLIENTS = {
+    "name": _NAME_IS_MADE,
+    "topic": _NAME_IS_MADE,
+    "replicas": "did you mean replication_factor?",
+    "num_partitions": "did you mean partitions?",
+    "settings": "did you mean config?",
+}
+
 # Where the controlling process of pytest-xdist tells its workers the address of the shared broker.
 _WORKER_INPUT = "ottla_shared_broker"
 _SHARED: pytest.StashKey[SharedBrokerServer] = pytest.StashKey()
@@ -166,6 +176,8 @@ def kafka_topic(kafka_broker: Broker, request: pytest.FixtureRequest) -> str:
     named.setdefault("partitions", 1)  # end_offset(kafka_topic) is that of the whole topic
     config = {**named.pop("config", {})}
     for key, value in wanted.items():
+        if key in _OF_OTHER_CLIENTS:
+            raise pytest.UsageError(f"kafka_topic({key}=...): {_OF_OTHER_CLIENTS[key]}")
         matches = difflib.get_close_matches(key, _TOPIC_ARGUMENTS, n=1, cutoff=0.8)
         if matches:
             raise pytest.UsageError(f"kafka_topic({key}=...): did you mean {matches[0]}?")

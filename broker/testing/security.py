@@ -54,12 +54,7 @@ class Security:
         acls: Mapping[str, Iterable[str]] | None,
     ) -> None:
         self.tls = tls
-        self.users = dict(users or {})
-        for name in self.users:
-            if not _USER.fullmatch(name):
-                raise ValueError(
-                    f"users: {name!r} has other characters than letters, digits, '.', '_' and '-'"
-                )
+        self.users = _checked_users(users or {})
         if acls is not None and not self.users:
             raise ValueError("acls need users: Broker(users={'alice': 'secret'}, acls={...})")
         if self.users:
@@ -67,7 +62,9 @@ class Security:
             self.users.setdefault(ADMIN, secrets.token_hex(16))
         self.has_acls = acls is not None
         self.acls = [
-            _acl(user, text, self.users) for user, texts in (acls or {}).items() for text in texts
+            _acl(user, text, self.users)
+            for user, texts in _checked_rules(acls or {}).items()
+            for text in texts
         ]
         self.protocol = f"{'SASL_' if self.users else ''}{'SSL' if tls else 'PLAINTEXT'}"
 
@@ -119,11 +116,11 @@ class Security:
     ) -> dict[str, Any]:
         """The settings of a client; `user` is by default the first one."""
         if library not in get_args(Library):
-            raise ValueError(f"{library!r} is no library: {_one_of(library, get_args(Library))}")
+            raise ValueError(f"{library!r} is not a library: {_one_of(library, get_args(Library))}")
         if user is not None and user not in self.users:
-            raise ValueError(f"{user!r} is no user of this broker: {_one_of(user, self.users)}")
+            raise ValueError(f"{user!r} is not a user of this broker: {_one_of(user, self.users)}")
         if mechanism not in _MECHANISMS:
-            raise ValueError(f"{mechanism!r} is no mechanism: {_one_of(mechanism, _MECHANISMS)}")
+            raise ValueError(f"{mechanism!r} is not a mechanism: {_one_of(mechanism, _MECHANISMS)}")
         login = None
         if self.users:
             name = user or next(iter(self.users))
@@ -179,6 +176,29 @@ class Security:
         return found
 
 
+def _checked_users(users: Mapping[str, str]) -> dict[str, str]:
+    if not isinstance(users, Mapping):
+        raise ValueError(f"users: expected {{name: password}}, and not {users!r}")
+    for name, password in users.items():
+        if not isinstance(name, str) or not _USER.fullmatch(name):
+            raise ValueError(
+                f"users: {name!r} has other characters than letters, digits, '.', '_' and '-'"
+            )
+        if not isinstance(password, str):
+            raise ValueError(f"users: the password of {name} is not text")
+    return dict(users)
+
+
+def _checked_rules(acls: Mapping[str, Iterable[str]]) -> Mapping[str, Iterable[str]]:
+    if not isinstance(acls, Mapping):
+        raise ValueError(f"acls: expected {{name: [rule, ...]}}, and not {acls!r}")
+    for name, rules in acls.items():
+        # A rule alone would be taken for a list of letters.
+        if isinstance(rules, str) or not isinstance(rules, Iterable):
+            raise ValueError(f"acls: expected a list of rules for {name}, and not {rules!r}")
+    return acls
+
+
 def _module(mechanism: str) -> str:
     if mechanism == "PLAIN":
         return f"{_LOGIN_MODULES}.plain.PlainLoginModule"
@@ -193,7 +213,7 @@ def _quoted(text: str) -> str:
 def _acl(user: str, text: str, users: Mapping[str, str]) -> tuple[AclResource, Acl]:
     """`[DENY] OPERATION kind:name`; a name that ends with * is a prefix."""
     if user != "*" and user not in users:
-        raise ValueError(f"acls: {user!r} is no user of this broker: {_one_of(user, users)}")
+        raise ValueError(f"acls: {user!r} is not a user of this broker: {_one_of(user, users)}")
     words = text.split()
     permission = "Deny" if words[:1] == ["DENY"] else "Allow"
     if permission == "Deny":
@@ -203,14 +223,16 @@ def _acl(user: str, text: str, users: Mapping[str, str]) -> tuple[AclResource, A
         name = CLUSTER_NAME
     if not name:
         raise ValueError(
-            f"acls: {text!r} is no rule: write it as 'READ topic:orders', 'WRITE topic:out-*', "
+            f"acls: {text!r} is not a rule: write it as 'READ topic:orders', 'WRITE topic:out-*', "
             "'READ group:billing', 'IDEMPOTENT_WRITE cluster' or 'DENY READ topic:secret'"
         )
     operation = _OPERATIONS.get(words[0])
     if operation is None:
-        raise ValueError(f"acls: {words[0]!r} is no operation: {_one_of(words[0], _OPERATIONS)}")
+        raise ValueError(
+            f"acls: {words[0]!r} is not an operation: {_one_of(words[0], _OPERATIONS)}"
+        )
     if kind not in _KINDS:
-        raise ValueError(f"acls: {kind!r} is no kind of resource: {_one_of(kind, _KINDS)}")
+        raise ValueError(f"acls: {kind!r} is not a kind of resource: {_one_of(kind, _KINDS)}")
     pattern = PREFIXED if name.endswith("*") and name != "*" else LITERAL
     resource = AclResource(
         pattern, RESOURCE_NAMES[_KINDS[kind]], name.removesuffix("*") if name != "*" else name

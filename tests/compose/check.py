@@ -40,6 +40,7 @@ CONSOLES = (9404, 9405, 9406)
 BROKERS = ("broker1", "broker2", "broker3")
 TOPIC = "made-on-demand"
 DEADLINE_S = 180.0
+BUILD_DEADLINE_S = 1800.0
 STOP_GRACE_S = 30.0  # stop_grace_period of the file
 USER_ID = "10001"
 MEGABYTE = 1_000_000
@@ -63,8 +64,8 @@ def docker(*arguments: str, timeout_s: float = DEADLINE_S) -> str:
     return run(("docker", *arguments), timeout_s)
 
 
-def compose(*arguments: str) -> str:
-    return docker("compose", "-p", PROJECT, *arguments)
+def compose(*arguments: str, timeout_s: float = DEADLINE_S) -> str:
+    return docker("compose", "-p", PROJECT, *arguments, timeout_s=timeout_s)
 
 
 def require(holds: bool, words: str) -> None:
@@ -83,7 +84,7 @@ def size_of(image: str) -> int:
 
 
 def build(arguments: Sequence[str]) -> None:
-    docker("build", *arguments, "-t", IMAGE, ".", timeout_s=1800)
+    docker("build", *arguments, "-t", IMAGE, ".", timeout_s=BUILD_DEADLINE_S)
     whole, base = size_of(IMAGE), size_of(base_images.names()["python"])
     above = (whole - base) / MEGABYTE
     require(
@@ -185,9 +186,9 @@ def one_build() -> None:
     config = json.loads(compose("config", "--format", "json"))
     built = [name for name, each in config["services"].items() if "build" in each]
     require(built == ["broker1"], f"the image is built once, by {', '.join(built)}")
-    compose("build")
+    compose("build", timeout_s=BUILD_DEADLINE_S)
     before = docker("images", "--quiet", "--filter", "dangling=true")
-    compose("build")
+    compose("build", timeout_s=BUILD_DEADLINE_S)
     after = docker("images", "--quiet", "--filter", "dangling=true")
     require(before == after, "another build leaves no dangling image")
 

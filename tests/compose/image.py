@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import re
 import select
 import shlex
@@ -19,6 +20,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -26,7 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.compose import base_images
@@ -38,8 +40,11 @@ ROOT = Path(__file__).resolve().parents[2]
 IMAGE = "ottla:latest"
 NAME = "ottla-image-check"
 BOOTSTRAP = "localhost:9092"
+TOPIC = "made-on-demand"
 HTTP_PORT = 9404
 DEADLINE_S = 120.0
+# Removes the thousands of files of a volume, on a busy disk.
+ENGINE_DEADLINE_S = 600.0
 STOP_GRACE_S = 30.0
 EXIT_WRONG, EXIT_NOT_RUN = 1, 2
 
@@ -48,19 +53,27 @@ HARDENED = (
     *("--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL"),
     *("--security-opt", "no-new-privileges"),
 )
+# A data directory of 64 MiB of the image's user. Podman 4 has no `uid=` for a tmpfs.
+SMALL_DISK = (
+    ("--mount", "type=tmpfs,dst=/var/lib/ottla,tmpfs-size=64m,tmpfs-mode=0700,U=true")
+    if ENGINE.endswith("podman")
+    else ("--tmpfs", "/var/lib/ottla:size=64m,uid=10001,gid=10001,mode=0700")
+)
 METRICS = ("-p", f"127.0.0.1:{HTTP_PORT}:{HTTP_PORT}", "-e", f"OTTLA_METRICS_ADDRESS=:{HTTP_PORT}")
 CLIENTS = ("-p", "127.0.0.1:9092:9092")
 JAAS = (
     'org.apache.kafka.common.security.plain.PlainLoginModule required username="admin" '
     'password="admin-secret" user_admin="admin-secret";'
 )
+# Of the Debian package libfaketime, in the image's release of Debian.
+FAKETIME = Path(f"/usr/lib/{platform.machine()}-linux-gnu/faketime/libfaketime.so.1")
 SLOW_LOGS = 3000
 SLOW_PROCESSORS = "0.2"
 
 
 def engine(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        (ENGINE, *arguments), capture_output=True, text=True, timeout=DEADLINE_S, check=False
+        (ENGINE, *arguments), capture_output=True, text=True, timeout=ENGINE_DEADLINE_S, check=False
     )
 
 
@@ -134,7 +147,7 @@ def readyz() -> str:
 def write() -> None:
     failures: list[object] = []
     producer = Producer({"bootstrap.servers": BOOTSTRAP, "acks": "all", "log_level": 0})
-    producer.produce("made-on-demand", b"v", on_delivery=lambda error, _: failures.append(error))
+    producer.produce(TOPIC, b"v", on_delivery=lambda error, _: failures.append(error))
     left = producer.flush(DEADLINE_S)
     require(not left and failures == [None], "a record is written from this machine")
 
@@ -200,12 +213,11 @@ def sasl_only() -> None:
 
 
 def full_disk() -> None:
-    disk = ("--tmpfs", "/var/lib/ottla:size=64m,uid=10001,gid=10001,mode=0700")
     settings = (
         *("-e", "OTTLA_LOG_DIR_MIN_FREE_BYTES=8388608"),
         *("-e", "KAFKA_AUTO_CREATE_TOPICS_ENABLE=true"),
     )
-    with container(*HARDENED, *CLIENTS, *METRICS, *disk, *settings):
+    with container(*HARDENED, *CLIENTS, *METRICS, *SMALL_DISK, *settings):
         healthcheck_passes()
         write()
         fill = "dd if=/dev/zero of=/var/lib/ottla/filler bs=1M 2>/dev/null; true"
@@ -224,6 +236,56 @@ def full_disk() -> None:
         stop()
 
 
+def clock_jumps() -> None:
+    """The wall clock of the container jumps a day ahead, then two days back; libfaketime replaces
+    it, and the monotonic clock goes on. A member stays in its group, records stay and are read in
+    order, with the time at which they were appended."""
+    if not FAKETIME.exists():
+        print(f"  not run: there is no {FAKETIME} (Debian package libfaketime)", flush=True)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        clock = Path(folder) / "clock"
+        clock.write_text("+0")
+        clock.parent.chmod(0o755)
+        options = (
+            *("-v", f"{FAKETIME}:/faketime.so:ro", "-v", f"{folder}:/clock:ro"),
+            *("-e", "LD_PRELOAD=/faketime.so", "-e", "FAKETIME_TIMESTAMP_FILE=/clock/clock"),
+            *("-e", "FAKETIME_NO_CACHE=1", "-e", "FAKETIME_DONT_FAKE_MONOTONIC=1"),
+            *("-e", "KAFKA_LOG_MESSAGE_TIMESTAMP_TYPE=LogAppendTime"),
+            *("-e", "KAFKA_AUTO_CREATE_TOPICS_ENABLE=true"),
+        )
+        with container(*HARDENED, *CLIENTS, *options):
+            healthcheck_passes()
+            joined: list[object] = []
+            group = {"group.id": "clock", "auto.offset.reset": "earliest", "log_level": 0}
+            consumer = Consumer({"bootstrap.servers": BOOTSTRAP, **group})
+            consumer.subscribe([TOPIC], on_assign=lambda _, partitions: joined.append(partitions))
+            days = []
+            for offset in ("+0", "+1d", "-1d"):
+                clock.write_text(offset)
+                write()
+                days.append(round((_timestamp(consumer) / 1000 - time.time()) / 86400))
+                engine_says("healthy")
+            require(days == [0, 1, -1], f"records have the days {days} from now")
+            consumer.commit(asynchronous=False)
+            consumer.close()
+            require(len(joined) == 1, "the member stayed in its group")
+            said = done("exec", NAME, "ottla", "consume", TOPIC, "--from-beginning")
+            require(said.split() == ["v", "v", "v"], "all records are there")
+            clock.write_text("+0")
+            stop()
+
+
+def _timestamp(consumer: Consumer) -> int:
+    """Of the next record, in ms."""
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        record = consumer.poll(1.0)
+        if record is not None and record.error() is None:
+            return int(record.timestamp()[1])
+    raise Wrong("a record does not come")
+
+
 def slow_recovery() -> None:
     with container(*HARDENED, *CLIENTS, *METRICS):
         healthcheck_passes()
@@ -232,8 +294,8 @@ def slow_recovery() -> None:
         made["many"].result(DEADLINE_S)
         until(partitions_of(admin, "many"), str(SLOW_LOGS))
         done("kill", NAME)
-        done("update", "--cpus", SLOW_PROCESSORS, NAME)
         done("start", NAME)
+        done("update", "--cpus", SLOW_PROCESSORS, NAME)  # Podman 4 updates running ones only
         said = until(readyz, f" of {SLOW_LOGS} logs are loaded")
         require(said.startswith("503 "), f"/readyz: {said}")
         said = until(healthcheck, f" of {SLOW_LOGS} logs are loaded")
@@ -321,6 +383,7 @@ STORIES: dict[str, Callable[[], None]] = {
     "sasl-only": sasl_only,
     "full-disk": full_disk,
     "slow-recovery": slow_recovery,
+    "clock-jumps": clock_jumps,
     "network-connected-later": network_connected_later,
     "limit-behind-a-gateway": limit_behind_a_gateway,
 }

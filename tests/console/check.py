@@ -40,6 +40,13 @@ PAGES = {
     "security": "SCRAM users",
     "settings": "Settings of broker 1",
 }
+# What is lower than 24 pixels (WCAG 2.2, target size); a link in a sentence may be.
+SMALL_LINKS = """
+[...document.querySelectorAll('main td a, main h2 a, main button, main select, main input')]
+  .filter((each) => each.offsetParent && each.getBoundingClientRect().height < 24)
+  .map((each) => each.textContent || each.name)
+"""
+TIME_WIDTH = 250
 # Of charts that are worth a picture.
 POINTS = 9
 
@@ -219,6 +226,11 @@ def check_width(browser: Browser) -> None:
             go(browser, page, text)
             wide = browser.evaluate("document.documentElement.scrollWidth")
             assert wide <= PHONE[0], f"{page} is {wide} pixels wide"
+            small = browser.evaluate(SMALL_LINKS)
+            assert not small, f"{page}: too small for a finger: {small}"
+    go(browser, "records/orders", PAGES["records/orders"])
+    width = browser.evaluate("document.querySelector('[type=datetime-local]').clientWidth")
+    assert width >= TIME_WIDTH, f"the field of a time is {width} pixels wide"
     back = browser.evaluate("getComputedStyle(document.body).backgroundColor")
     assert max(map(int, back[4:-1].split(","))) < 60, back
 

@@ -245,9 +245,13 @@ def test_a_failed_test_shows_what_there_is() -> None:
 @pytest.mark.parametrize(
     ("api", "code", "words"),
     [
-        ("produce", "NOT_LEADER_OR_FOLLOWER", "produce is no API of this broker: did you mean Pr"),
+        (
+            "produce",
+            "NOT_LEADER_OR_FOLLOWER",
+            "produce is not an API of this broker: did you mean P",
+        ),
         ("Prodce", "NOT_LEADER_OR_FOLLOWER", "did you mean Produce"),
-        ("Produce", "NOT_LEADER", "NOT_LEADER is no error of Kafka: did you mean NOT_LEADER_OR_"),
+        ("Produce", "NOT_LEADER", "NOT_LEADER is not an error of Kafka: did you mean NOT_L"),
         ("Produce", "ZZZ", "ottla.testing.ErrorName has the names"),
         ("Produce", 0, "the code of a success"),
     ],
@@ -258,6 +262,43 @@ def test_names_of_faults_are_suggested(api: Any, code: Any, words: str) -> None:
             broker.faults.error(api, code)
         with pytest.raises(ValueError, match="times=0"):
             broker.faults.drop("Fetch", times=0)
+
+
+def test_arguments_of_another_type_are_refused() -> None:
+    wrong: Any = "3"
+    with Broker() as broker:
+        with pytest.raises(TypeError, match="partitions='3': expected an int"):
+            broker.create_topic("t", wrong)
+        with pytest.raises(TypeError, match="replication_factor='3'"):
+            broker.create_topic("t", replication_factor=wrong)
+        with pytest.raises(TypeError, match=r"config='3': expected \{name: value\}"):
+            broker.create_topic("t", config=wrong)
+        for delay in (wrong, -1):
+            with pytest.raises(ValueError, match="expected milliseconds, from 0 on"):
+                broker.faults.delay("Fetch", delay)
+        with pytest.raises(ValueError, match="Heartbeat requests do not name topics"):
+            broker.faults.drop("Heartbeat", topic="t")
+        broker.faults.drop("AddPartitionsToTxn", topic="t")
+
+
+def test_a_broker_that_is_not_stopped_ends_with_the_process_in_silence() -> None:
+    # Jobs of the broker fall into the time in which the interpreter has ended worker threads.
+    code = """
+import atexit, time
+from ottla.testing import Broker
+broker = Broker(log_retention_check_interval_ms=50, log_flush_scheduler_interval_ms=50,
+    replica_high_watermark_checkpoint_interval_ms=50)
+broker.start()
+broker.create_topic("t")
+time.sleep(0.3)
+atexit.register(time.sleep, 1)
+print(broker.directory)
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=SECONDS
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    assert not Path(result.stdout.strip()).exists()
 
 
 def in_a_child(use: Callable[[], object]) -> int:

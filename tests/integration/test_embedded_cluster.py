@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 
@@ -9,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
-from ottla.testing import Cluster, ConfigError
+from ottla.testing import Cluster, ConfigError, KafkaError
 from tests.doubles.eventually import eventually
 
 SECONDS = 60.0
@@ -40,6 +41,13 @@ def test_a_wrong_setting_leaves_nothing_running() -> None:
     eventually(lambda: set(threading.enumerate()) <= before, "a thread is left")
 
 
+async def test_in_a_coroutine() -> None:
+    async with Cluster(brokers=1) as cluster:
+        await asyncio.to_thread(cluster.create_topic, "t")
+        assert await asyncio.to_thread(cluster.end_offset, "t") == 0
+    assert not cluster.brokers
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     with Cluster(brokers=3) as made:
@@ -60,6 +68,9 @@ def test_records_survive_the_loss_of_a_leader(cluster: Cluster) -> None:
     for number in range(100):
         producer.produce("kept", b"%d" % number)
     assert producer.flush(SECONDS) == 0
+    assert sum(cluster.end_offset("kept", number) for number in range(3)) == 100
+    with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+        cluster.end_offset("kept", 3)
     cluster[1].pause()
     for number in range(100, 200):
         producer.produce("kept", b"%d" % number)

@@ -114,6 +114,14 @@ def test_good(kafka_broker, kafka_topic):
     assert kafka_broker.end_offset(kafka_topic, 1) == 0
 
 
+@pytest.mark.kafka_topic(name="orders")
+def test_name(kafka_topic): ...
+
+
+@pytest.mark.kafka_topic(replicas=1)
+def test_replicas(kafka_topic): ...
+
+
 @pytest.mark.kafka_topic(partition=3)
 def test_typo(kafka_topic):
     pass
@@ -132,8 +140,10 @@ def test_setting(kafka_topic):
 
 def test_a_wrong_mark_is_named(tmp_path: Path) -> None:
     result = run(tmp_path, example=MARKS)
-    assert "1 passed, 3 errors" in result.stdout, result.stdout
+    assert "1 passed, 5 errors" in result.stdout, result.stdout
     assert "kafka_topic(partition=...): did you mean partitions?" in result.stdout
+    assert "kafka_broker.create_topic(name) takes one" in result.stdout
+    assert "kafka_topic(replicas=...): did you mean replication_factor?" in result.stdout
     assert "name the argument, such as kafka_topic(partitions=3)" in result.stdout
     assert "Unknown topic config name: retenton.ms (did you mean retention.ms" in result.stdout
 

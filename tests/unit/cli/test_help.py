@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from typer.main import get_command
 
 from ottla.broker.__main__ import USAGE as START
-from ottla.cli.app import app
+from ottla.cli.app import _use_plain_words, app
 from ottla.cli.healthcheck import USAGE as HEALTHCHECK
 from ottla.cli.zookeeper import DESCRIPTION as ZOOKEEPER
 from ottla.cli.zookeeper import main as zookeeper
@@ -64,9 +65,38 @@ def test_examples_come_before_options(typed: str) -> None:
 
 def test_a_wrong_number_is_explained_without_python_types() -> None:
     command = ALL["ottla cluster start"]
-    with pytest.raises(Exception, match="'x' is not a valid whole number") as failed:
+    # The words of Typer up to 0.28, and those of Typer from 0.29 on.
+    words = "'x' is not a valid whole number|Input should be a valid integer"
+    with pytest.raises(Exception, match=words) as failed:
         command.make_context("ottla", ["--brokers", "x"])
-    assert "int" not in failed.value.format_message()  # type: ignore[attr-defined]
+    assert "int " not in failed.value.format_message()  # type: ignore[attr-defined]
+
+
+class NewArgument:
+    """A parameter as Typer has it from 0.29 on: no `type`, but an annotation."""
+
+    param_type_name = "argument"
+    name = "broker"
+    metavar = None
+    nargs = 1
+
+    def __init__(self, annotation: Any) -> None:
+        self.type_descriptor = SimpleNamespace(annotation=annotation)
+
+    def display_type(self, context: Any) -> str:
+        return f"<{self.type_descriptor.annotation.__name__}>"
+
+
+@pytest.mark.parametrize(
+    ("annotation", "shown"), [(int, "<whole number>"), (list[str], "<text>"), (bytes, "<bytes>")]
+)
+def test_parameters_of_a_newer_typer_are_shown_without_python_types(
+    annotation: Any, shown: str
+) -> None:
+    parameter = NewArgument(annotation)
+    _use_plain_words(SimpleNamespace(params=[parameter]))
+    assert parameter.display_type(None) == shown
+    assert parameter.metavar == (None if annotation is bytes else "BROKER")
 
 
 def test_zookeeper_explains_a_wrong_port(capsys: pytest.CaptureFixture[str]) -> None:

@@ -80,6 +80,11 @@ def test_rules() -> None:
         (USERS, {"alice": ["READ topik:x"]}, "did you mean topic?"),
         (USERS, {"alice": ["READ orders"]}, "write it as 'READ topic:orders'"),
         (USERS, {"alice": ["READ"]}, "write it as"),
+        (USERS, {"alice": "READ topic:x"}, "expected a list of rules for alice"),
+        (USERS, {"alice": None}, "expected a list of rules for alice"),
+        (USERS, [("alice", [])], "acls: expected {name: "),
+        (["alice"], None, "users: expected {name: password}"),
+        ({"alice": None}, None, "the password of alice is not text"),
     ],
 )
 def test_wrong_arguments(users: Any, acls: Any, words: str) -> None:
