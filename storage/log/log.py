@@ -633,11 +633,9 @@ class Log:
         """
         offsets = self.offsets
         end = offsets.log_end_offset
-        start = offsets.log_start_offset
-        stable, high_watermark = offsets.last_stable_offset, offsets.high_watermark
-        info = ReadInfo(None, offset, start, stable, high_watermark, end)
         if offset > end or offset < offsets.local_log_start_offset:
             raise self._out_of_range(offset)
+        info = ReadInfo(offset)
         if offset >= up_to or offset == end:
             return info
         try:
@@ -656,16 +654,17 @@ class Log:
         min_one_batch: bool,
         read_committed: bool,
     ) -> None:
-        segment: Segment | None = self.segments.floor(offset)
-        if segment is not None and up_to == info.log_end_offset and not read_committed:
-            last = segment.find_last_batch(offset)
+        if up_to == self.offsets.log_end_offset and not read_committed:
+            active = self.local.active
+            last = active.find_last_batch(offset)
             if last is not None:
                 position, base_offset = last
-                length = segment.size - position
+                length = active.log.size - position
                 if min_one_batch or length <= max_bytes:
                     info.first_batch_base_offset = base_offset
-                    info.slice = segment.log.slice(position, length)
+                    info.slice = active.log.slice(position, length)
                     return
+        segment: Segment | None = self.segments.floor(offset)
         place: Place | None = None
         while segment is not None:
             place = segment.find_batch(offset)
@@ -878,10 +877,12 @@ def _boundary(segment: Segment, first: Place, limit: int) -> int:
 
     Or that of a damaged batch before it: what is in front of it is served.
     """
-    position = max(segment.indexed_boundary(limit), first.position)
+    position, place = segment.indexed_boundary(limit)
+    if position <= first.position:
+        position, place = first.position, first
     while True:
         try:
-            place = find(segment.log, position, segment.size, -1)
+            place = place or find(segment.log, position, segment.log.size, -1)
         except CorruptLog as damage:
             if position > first.position:
                 logger.error("Reading up to a damaged batch: %s", damage)
@@ -890,6 +891,7 @@ def _boundary(segment: Segment, first: Place, limit: int) -> int:
         if place is None or position + place.size > limit:
             return position
         position += place.size
+        place = None
 
 
 class _ProducerChanges:
