@@ -91,6 +91,7 @@ _unpack = HEADER.unpack_from
 _pack_offset = Struct(">q").pack_into
 _pack_epoch = Struct(">i").pack_into
 _CLIENT = AppendOrigin.CLIENT
+_COORDINATOR = AppendOrigin.COORDINATOR
 _OF_COORDINATORS = (AppendOrigin.COORDINATOR, AppendOrigin.RAISED_MARKER)
 _OF_TRANSACTIONS = TRANSACTIONAL_MASK | CONTROL_MASK
 # Skips the Python frame of AppendedBatch(...), which is a tenth of the append of a small batch.
@@ -108,6 +109,7 @@ class Log:
     __slots__ = (
         "_directory",
         "_is_plain",
+        "_keeps_batches",
         "_size_limit",
         "config",
         "flusher",
@@ -214,14 +216,18 @@ class Log:
 
     def _set_config(self, config: LogConfig) -> None:
         self.config = config
-        # Plain: no setting requires that records are decoded.
-        self._is_plain = (
+        # Batches are stored as they come, but for their offsets and newest timestamp.
+        self._keeps_batches = (
             config.compression_type == "producer"
             and config.message_timestamp_type == CREATE_TIME
+            and config.record_magic == 2
+        )
+        # Plain: no setting requires that records are decoded.
+        self._is_plain = (
+            self._keeps_batches
             and config.message_timestamp_before_max_ms == NO_LIMIT
             and config.message_timestamp_after_max_ms == NO_LIMIT
             and not config.compact
-            and config.record_magic == 2
         )
         self._size_limit = min(config.max_message_bytes, config.segment_bytes)
 
@@ -294,6 +300,10 @@ class Log:
                 return self._write_plain(
                     records, first, delta, newest, leader_epoch, now_ms, entry, epoch, sequence
                 )
+        if origin is _COORDINATOR:
+            plain = self._append_plain_of_coordinator(records, leader_epoch, now_ms)
+            if plain is not None:
+                return plain
         return self._append_any(records, leader_epoch, now_ms, origin, verification, budget)
 
     def append_validated(
@@ -310,6 +320,34 @@ class Log:
         """
         self.local.check_writable()
         return self._append_validated(validated, leader_epoch, now_ms, _CLIENT, verification)
+
+    def _append_plain_of_coordinator(
+        self, records: bytearray | memoryview, leader_epoch: int, now_ms: int
+    ) -> AppendInfo | None:
+        """Append a single batch without a producer id, as nearly all of coordinators are. None:
+        nothing was done."""
+        size = len(records)
+        if not self._keeps_batches or not BATCH_OVERHEAD <= size <= self._size_limit:
+            return None
+        (_, length, _, magic, crc, flags, delta, _, timestamp, producer_id, epoch,
+         sequence, _) = _unpack(records)  # fmt: skip
+        if (
+            length + LOG_OVERHEAD != size
+            or magic != 2
+            or not 0 <= flags <= 4
+            or producer_id >= 0
+            or delta < 0
+            or crc32c(memoryview(records)[ATTRIBUTES_POSITION:]) != crc
+            or self.local.closed
+            or self.log_directory.append_error is not None
+        ):
+            return None
+        first = self.offsets.log_end_offset
+        _pack_offset(records, 0, first)
+        _pack_epoch(records, LEADER_EPOCH_POSITION, leader_epoch)
+        return self._write_plain(
+            records, first, delta, timestamp, leader_epoch, now_ms, None, epoch, sequence
+        )
 
     def _append_any(
         self,
