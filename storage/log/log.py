@@ -55,7 +55,7 @@ from ottla.storage.errors import (
 from ottla.storage.files.fs import UNUSABLE_FILE
 from ottla.storage.files.log_directory import LogDirectory
 from ottla.storage.index.txn_index import AbortedTransaction
-from ottla.storage.log.batch_scan import CorruptLog, Place, find, walk, walk_batches
+from ottla.storage.log.batch_scan import CorruptLog, Place, walk, walk_batches
 from ottla.storage.log.batch_times import BatchTimes, Found, find_newest, find_timestamp
 from ottla.storage.log.flush import Flush, LogFlusher
 from ottla.storage.log.leader_epochs import LeaderEpochs
@@ -91,7 +91,6 @@ _unpack = HEADER.unpack_from
 _pack_offset = Struct(">q").pack_into
 _pack_epoch = Struct(">i").pack_into
 _CLIENT = AppendOrigin.CLIENT
-_COORDINATOR = AppendOrigin.COORDINATOR
 _OF_COORDINATORS = (AppendOrigin.COORDINATOR, AppendOrigin.RAISED_MARKER)
 _OF_TRANSACTIONS = TRANSACTIONAL_MASK | CONTROL_MASK
 # Skips the Python frame of AppendedBatch(...), which is a tenth of the append of a small batch.
@@ -300,7 +299,7 @@ class Log:
                 return self._write_plain(
                     records, first, delta, newest, leader_epoch, now_ms, entry, epoch, sequence
                 )
-        if origin is _COORDINATOR:
+        if origin is AppendOrigin.COORDINATOR:
             plain = self._append_plain_of_coordinator(records, leader_epoch, now_ms)
             if plain is not None:
                 return plain
@@ -324,8 +323,7 @@ class Log:
     def _append_plain_of_coordinator(
         self, records: bytearray | memoryview, leader_epoch: int, now_ms: int
     ) -> AppendInfo | None:
-        """Append a single batch without a producer id, as nearly all of coordinators are. None:
-        nothing was done."""
+        """Append a single batch without a producer id, as most are. None: nothing was done."""
         size = len(records)
         if not self._keeps_batches or not BATCH_OVERHEAD <= size <= self._size_limit:
             return None
@@ -375,7 +373,9 @@ class Log:
         accepted = assign(
             validated, leader_epoch=leader_epoch, first_offset=offsets.log_end_offset, now_ms=now_ms
         )
-        self._check_fits(accepted)
+        size, limit = len(accepted.buffer), self.config.segment_bytes
+        if size > limit:
+            raise BatchTooLargeForSegment(self.name, size, limit)
         changes = self._changes(origin, verification)
         duplicate = changes.check(accepted)
         if duplicate is not None:
@@ -399,7 +399,6 @@ class Log:
     ) -> AppendInfo:
         """Append batches from the leader unchanged. Their offsets must continue this log.
 
-        Also a batch that is larger than `segment.bytes`: the leader has it from before a change.
         Raises CorruptRecordError, UnexpectedAppendOffset, OffsetsOutOfOrder and what `append`
         raises about the disk.
         """
@@ -504,11 +503,6 @@ class Log:
         if end - offsets.recovery_point >= self.config.flush_messages:
             self.flusher.require_flush(now_ms)
         return AppendInfo(first, last, timestamp, -1, offsets.log_start_offset, len(batch))
-
-    def _check_fits(self, accepted: Accepted) -> None:
-        size, limit = len(accepted.buffer), self.config.segment_bytes
-        if size > limit:
-            raise BatchTooLargeForSegment(self.name, size, limit)
 
     def _write(self, accepted: Accepted, changes: _ProducerChanges, now_ms: int) -> AppendInfo:
         """Write batches at the log end, with one write, and update the producer state.
@@ -718,7 +712,7 @@ class Log:
         length = end - position
         if length > room:
             # The slice ends with a whole batch: clients discard a partial one.
-            length = _boundary(segment, place, position + room) - position
+            length = segment.boundary(place, position + room) - position
         if length <= 0:
             return
         info.slice = segment.log.slice(position, length)
@@ -908,28 +902,6 @@ def _runs(accepted: Accepted, limit: int) -> Iterator[Accepted]:
             run, start = [], batch.position
         run.append(batch._replace(position=batch.position - start))
     yield Accepted(view[start:], run, -1)
-
-
-def _boundary(segment: Segment, first: Place, limit: int) -> int:
-    """The last position at or below `limit` where a batch begins, searched from `first` on.
-
-    Or that of a damaged batch before it: what is in front of it is served.
-    """
-    position, place = segment.indexed_boundary(limit)
-    if position <= first.position:
-        position, place = first.position, first
-    while True:
-        try:
-            place = place or find(segment.log, position, segment.log.size, -1)
-        except CorruptLog as damage:
-            if position > first.position:
-                logger.error("Reading up to a damaged batch: %s", damage)
-                return position
-            raise
-        if place is None or position + place.size > limit:
-            return position
-        position += place.size
-        place = None
 
 
 class _ProducerChanges:

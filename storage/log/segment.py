@@ -431,6 +431,27 @@ class Segment:
         place = self._indexed(offset, position)
         return position, place if place.position == position else None
 
+    def boundary(self, first: Place, limit: int) -> int:
+        """The last position at or below `limit` where a batch begins, searched from `first` on.
+
+        Or that of a damaged batch before it: what is in front of it is served.
+        """
+        position, place = self.indexed_boundary(limit)
+        if position <= first.position:
+            position, place = first.position, first
+        while True:
+            try:
+                place = place or find(self.log, position, self.log.size, -1)
+            except CorruptLog as damage:
+                if position > first.position:
+                    logger.error("Reading up to a damaged batch: %s", damage)
+                    return position
+                raise
+            if place is None or position + place.size > limit:
+                return position
+            position += place.size
+            place = None
+
     def position_of(self, offset: int) -> int:
         """The position of the first batch that ends at or after `offset`, or the file size."""
         place = self.find_batch(offset)
