@@ -118,12 +118,11 @@ def run(steps: Steps[T]) -> T | Coroutine[Any, Any, T]:
 
     An error in the first turn is raised here. The coroutine must be awaited.
     """
-    turn = Turn()
     try:
-        while True:
+        next(steps)  # the end, of most requests: before anything is made for a turn
+        turn = Turn()
+        while not turn.is_over:
             next(steps)
-            if turn.is_over:
-                break
     except StopIteration as end:
         result: T = end.value
         return result

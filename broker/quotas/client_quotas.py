@@ -52,14 +52,13 @@ Entity = tuple[str, ...]
 class QuotaTable:
     """The limits that were set for one kind of quota, and which of them counts for whom."""
 
-    __slots__ = ("_found", "_limits")
+    __slots__ = ("_found", "_limits", "has_limits")
 
     def __init__(self) -> None:
+        #: Whether any client has a limit. Read for each request.
+        self.has_limits = False
         self._limits: dict[Entity, float] = {}  # as it was set; "" for not named
         self._found: dict[Entity, tuple[float, Entity] | None] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._limits)
 
     def set(self, user: str, client_id: str, limit: float | None) -> None:
         """Set or (None) remove a limit for a user, a client id or both; "" leaves one out."""
@@ -67,6 +66,7 @@ class QuotaTable:
             self._limits.pop((user, client_id), None)
         else:
             self._limits[user, client_id] = limit
+        self.has_limits = bool(self._limits)
         self._found.clear()
 
     def find(self, user: str, client_id: str) -> tuple[float, Entity] | None:
@@ -129,7 +129,7 @@ class ClientQuota:
     def record(self, user: str, client_id: str, value: float, now_ms: int) -> int:
         """Count what a client did. Returns for how many milliseconds it must be silent, 0 if it
         is within its limit or has none."""
-        if not self.table:
+        if not self.table.has_limits:
             return 0
         found = self.table.find(user, client_id)
         if found is None:
@@ -145,14 +145,14 @@ class ClientQuota:
 
     def undo(self, user: str, client_id: str, value: float, now_ms: int) -> None:
         """Take back what was recorded and not done: a throttled fetch gets an empty response."""
-        found = self.table.find(user, client_id) if self.table else None
+        found = self.table.find(user, client_id) if self.table.has_limits else None
         if found is not None:
             self._rate(found[1], now_ms).record(-value, now_ms)
 
     def max_at_once(self, user: str, client_id: str) -> float:
         """The most that may be done at once without being throttled for certain: the bound of
         one fetch. Infinity for clients without a limit."""
-        found = self.table.find_again(user, client_id) if self.table else None
+        found = self.table.find_again(user, client_id) if self.table.has_limits else None
         if found is None:
             return float("inf")
         return found[0] * (self._window_count - 1) * self._window_ms / 1000
@@ -191,7 +191,7 @@ class MutationQuota:
 
     def check(self, user: str, client_id: str, now_ms: int) -> int:
         """Milliseconds until the client may change something again; 0: it may now."""
-        found = self.table.find(user, client_id) if self.table else None
+        found = self.table.find(user, client_id) if self.table.has_limits else None
         if found is None:
             return 0
         limit, entity = found
@@ -203,7 +203,7 @@ class MutationQuota:
         Strict callers (versions with THROTTLING_QUOTA_EXCEEDED) check before each change;
         permissive ones (older versions) only record and throttle.
         """
-        found = self.table.find(user, client_id) if self.table else None
+        found = self.table.find(user, client_id) if self.table.has_limits else None
         if found is None:
             return 0
         limit, entity = found
@@ -271,7 +271,7 @@ class ClientQuotas:
         The quota is in percent of one thread, and this broker has one.
         """
         quota = self.request
-        if not quota.table or _is_of_follower(context.request):
+        if not quota.table.has_limits or _is_of_follower(context.request):
             return 0
         percent = (context.local_done_at - context.dequeued_at) * 100
         now_ms = int(context.local_done_at * 1000)

@@ -120,13 +120,11 @@ class CallbackTable(QuotaTable):
 
     def __init__(self, callback: QuotaCallback, kind: str) -> None:
         super().__init__()
+        self.has_limits = True  # only the class knows
         self._callback = callback
         self._kind = kind
         # Bounded by MAX_REMEMBERED.
         self._by_tags: dict[Entity, float | None] = {}
-
-    def __bool__(self) -> bool:
-        return True
 
     def set(self, user: str, client_id: str, limit: float | None) -> None:
         """Hand a quota on to the class."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
     from ottla.protocol.messages.leader_and_isr import LeaderAndIsrPartitionState
     from ottla.storage.log.log import Log
+    from ottla.storage.log.log_info import AppendInfo
     from ottla.storage.log.log_offsets import LogOffsets
 
 
@@ -243,9 +244,20 @@ class Partition:
                 f"min.isr requirement of {self.effective_min_isr()} for partition {self.key}.",
             )
 
-    def after_append(self, offsets: LogOffsets) -> None:
-        """Advance the high watermark: without followers to the log end offset, if no flush is
-        required first. `offsets` belong to the log."""
+    def after_append(self, offsets: LogOffsets, info: AppendInfo, magic: int) -> None:
+        """Count an append to the log of these `offsets`, of records that came with this magic.
+
+        Advances the high watermark: without followers to the log end offset, if no flush is
+        required first.
+        """
+        statistics = self.statistics
+        statistics.produces += 1
+        if not info.duplicate:
+            statistics.received_bytes += info.bytes
+            messages = info.last_offset + 1 - info.first_offset
+            statistics.received_messages += messages
+            if magic < 2:
+                statistics.produce_conversions += messages
         if self._alone and not offsets.flush_required:
             offsets.update_high_watermark(offsets.log_end_offset)
         else:

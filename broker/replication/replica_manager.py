@@ -317,16 +317,8 @@ class ReplicaManager:
                 finally:
                     left = budget.left  # what failed has taken its time, too
                 offsets, end_offset = log.offsets, info.last_offset + 1
-                partition.after_append(offsets)
+                partition.after_append(offsets, info, records[MAGIC_POSITION])
                 appended.append(partition)
-                statistics = partition.statistics
-                statistics.produces += 1
-                if not info.duplicate:
-                    statistics.received_bytes += info.bytes
-                    messages = end_offset - info.first_offset
-                    statistics.received_messages += messages
-                    if records[MAGIC_POSITION] < 2:
-                        statistics.produce_conversions += messages
                 response.base_offset = info.first_offset
                 response.log_append_time_ms = info.log_append_time
                 response.log_start_offset = offsets.log_start_offset
@@ -337,22 +329,19 @@ class ReplicaManager:
                     )
                 elif required_acks == -1 and offsets.high_watermark < end_offset:
                     waiting.append((partition, partition.led_since, end_offset, response))
-            yield from self._complete_for(appended)
+            while appended:
+                self.complete_delayed_requests(appended.popleft())
+                if appended:
+                    yield
         finally:  # also if the broker stops between two partitions
-            run_at_once(self._complete_for(appended))
+            while appended:
+                self.complete_delayed_requests(appended.popleft())
         if not (deferred or unflushed or waiting):
             return True
         self._await_append(
             required_acks, timeout_ms, deferred, unflushed, waiting, callback, guards
         )
         return False
-
-    def _complete_for(self, appended: deque[Partition]) -> Steps[None]:
-        """Complete the requests that wait for records of these partitions, and forget these."""
-        while appended:
-            self.complete_delayed_requests(appended.popleft())
-            if appended:
-                yield
 
     def _await_append(
         self,

@@ -241,7 +241,9 @@ class RequestChannel:
             or self._busy_tasks
             or self._loop is None
             or self._long_queue.length
-            or self._queue_of(context) is not None
+            or self._crowd.length
+            or context.is_long
+            or (self._expensive.marks and self._expensive.includes(context))
         ):
             self.put(context)
             return

@@ -51,6 +51,16 @@ class TimerTask:
         """False once the task was cancelled or handed out to be run."""
         return self._next is not None
 
+    def postpone(self, expiration_ms: int) -> bool:
+        """Have it expire later; False for one that is not pending, or for an earlier time.
+
+        It stays where it is: when its bucket is emptied, `TimingWheel.advance` inserts it anew.
+        """
+        if self._next is None or expiration_ms < self.expiration_ms:
+            return False
+        self.expiration_ms = expiration_ms
+        return True
+
     def cancel(self) -> bool:
         """Take the task out of the wheel. Returns whether it was still in there.
 

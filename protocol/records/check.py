@@ -102,6 +102,8 @@ def check_records(data: bytes, start: int, end: int, count: int) -> int:
             break
         checked += length
         position += length * size
+    if checked == count and position == end:
+        return newest >> 1
     found: int = check_each_record(data, position, end, checked, count, newest)
     return found
 
@@ -129,7 +131,8 @@ def _run(
     try:
         length, timestamp = _short_varint(data, start)
         timestamp += 1
-        _, offset = _short_varint(data, timestamp)
+        # The columns say below whether this is a whole varint of one or two bytes.
+        offset = timestamp + (1 if data[timestamp] < 0x80 else 2)
         key = offset + (1 if index < _TWO_BYTES else 2)
         number, position = _short_varint(data, key)
         value = position if number & 1 else position + (number >> 1)

@@ -55,7 +55,7 @@ from ottla.storage.errors import (
 from ottla.storage.files.fs import UNUSABLE_FILE
 from ottla.storage.files.log_directory import LogDirectory
 from ottla.storage.index.txn_index import AbortedTransaction
-from ottla.storage.log.batch_scan import CorruptLog, Place, find, walk, walk_batches
+from ottla.storage.log.batch_scan import CorruptLog, Place, walk, walk_batches
 from ottla.storage.log.batch_times import BatchTimes, Found, find_newest, find_timestamp
 from ottla.storage.log.flush import Flush, LogFlusher
 from ottla.storage.log.leader_epochs import LeaderEpochs
@@ -108,6 +108,7 @@ class Log:
     __slots__ = (
         "_directory",
         "_is_plain",
+        "_keeps_batches",
         "_size_limit",
         "config",
         "flusher",
@@ -220,14 +221,18 @@ class Log:
 
     def _set_config(self, config: LogConfig) -> None:
         self.config = config
-        # Plain: no setting requires that records are decoded.
-        self._is_plain = (
+        # Batches are stored as they come, but for their offsets and newest timestamp.
+        self._keeps_batches = (
             config.compression_type == "producer"
             and config.message_timestamp_type == CREATE_TIME
+            and config.record_magic == 2
+        )
+        # Plain: no setting requires that records are decoded.
+        self._is_plain = (
+            self._keeps_batches
             and config.message_timestamp_before_max_ms == NO_LIMIT
             and config.message_timestamp_after_max_ms == NO_LIMIT
             and not config.compact
-            and config.record_magic == 2
         )
         self._size_limit = min(config.max_message_bytes, config.segment_bytes)
 
@@ -300,6 +305,10 @@ class Log:
                 return self._write_plain(
                     records, first, delta, newest, leader_epoch, now_ms, entry, epoch, sequence
                 )
+        if origin is AppendOrigin.COORDINATOR:
+            plain = self._append_plain_of_coordinator(records, leader_epoch, now_ms)
+            if plain is not None:
+                return plain
         return self._append_any(records, leader_epoch, now_ms, origin, verification, budget)
 
     def append_validated(
@@ -316,6 +325,33 @@ class Log:
         """
         self.local.check_writable()
         return self._append_validated(validated, leader_epoch, now_ms, _CLIENT, verification)
+
+    def _append_plain_of_coordinator(
+        self, records: bytearray | memoryview, leader_epoch: int, now_ms: int
+    ) -> AppendInfo | None:
+        """Append a single batch without a producer id, as most are. None: nothing was done."""
+        size = len(records)
+        if not self._keeps_batches or not BATCH_OVERHEAD <= size <= self._size_limit:
+            return None
+        (_, length, _, magic, crc, flags, delta, _, timestamp, producer_id, epoch,
+         sequence, _) = _unpack(records)  # fmt: skip
+        if (
+            length + LOG_OVERHEAD != size
+            or magic != 2
+            or not 0 <= flags <= 4
+            or producer_id >= 0
+            or delta < 0
+            or crc32c(memoryview(records)[ATTRIBUTES_POSITION:]) != crc
+            or self.local.closed
+            or self.log_directory.append_error is not None
+        ):
+            return None
+        first = self.offsets.log_end_offset
+        _pack_offset(records, 0, first)
+        _pack_epoch(records, LEADER_EPOCH_POSITION, leader_epoch)
+        return self._write_plain(
+            records, first, delta, timestamp, leader_epoch, now_ms, None, epoch, sequence
+        )
 
     def _append_any(
         self,
@@ -343,7 +379,9 @@ class Log:
         accepted = assign(
             validated, leader_epoch=leader_epoch, first_offset=offsets.log_end_offset, now_ms=now_ms
         )
-        self._check_fits(accepted)
+        size, limit = len(accepted.buffer), self.config.segment_bytes
+        if size > limit:
+            raise BatchTooLargeForSegment(self.name, size, limit)
         changes = self._changes(origin, verification)
         duplicate = changes.check(accepted)
         if duplicate is not None:
@@ -367,7 +405,6 @@ class Log:
     ) -> AppendInfo:
         """Append batches from the leader unchanged. Their offsets must continue this log.
 
-        Also a batch that is larger than `segment.bytes`: the leader has it from before a change.
         Raises CorruptRecordError, UnexpectedAppendOffset, OffsetsOutOfOrder and what `append`
         raises about the disk.
         """
@@ -472,11 +509,6 @@ class Log:
         if end - offsets.recovery_point >= self.config.flush_messages:
             self.flusher.require_flush(now_ms)
         return AppendInfo(first, last, timestamp, -1, offsets.log_start_offset, len(batch))
-
-    def _check_fits(self, accepted: Accepted) -> None:
-        size, limit = len(accepted.buffer), self.config.segment_bytes
-        if size > limit:
-            raise BatchTooLargeForSegment(self.name, size, limit)
 
     def _write(self, accepted: Accepted, changes: _ProducerChanges, now_ms: int) -> AppendInfo:
         """Write batches at the log end, with one write, and update the producer state.
@@ -639,11 +671,9 @@ class Log:
         """
         offsets = self.offsets
         end = offsets.log_end_offset
-        start = offsets.log_start_offset
-        stable, high_watermark = offsets.last_stable_offset, offsets.high_watermark
-        info = ReadInfo(None, offset, start, stable, high_watermark, end)
         if offset > end or offset < offsets.local_log_start_offset:
             raise self._out_of_range(offset)
+        info = ReadInfo(offset)
         if offset >= up_to or offset == end:
             return info
         try:
@@ -662,16 +692,17 @@ class Log:
         min_one_batch: bool,
         read_committed: bool,
     ) -> None:
-        segment: Segment | None = self.segments.floor(offset)
-        if segment is not None and up_to == info.log_end_offset and not read_committed:
-            last = segment.find_last_batch(offset)
+        if up_to == self.offsets.log_end_offset and not read_committed:
+            active = self.local.active
+            last = active.find_last_batch(offset)
             if last is not None:
                 position, base_offset = last
-                length = segment.size - position
+                length = active.log.size - position
                 if min_one_batch or length <= max_bytes:
                     info.first_batch_base_offset = base_offset
-                    info.slice = segment.log.slice(position, length)
+                    info.slice = active.log.slice(position, length)
                     return
+        segment: Segment | None = self.segments.floor(offset)
         place: Place | None = None
         while segment is not None:
             place = segment.find_batch(offset)
@@ -687,7 +718,7 @@ class Log:
         length = end - position
         if length > room:
             # The slice ends with a whole batch: clients discard a partial one.
-            length = _boundary(segment, place, position + room) - position
+            length = segment.boundary(place, position + room) - position
         if length <= 0:
             return
         info.slice = segment.log.slice(position, length)
@@ -879,25 +910,6 @@ def _runs(accepted: Accepted, limit: int) -> Iterator[Accepted]:
             run, start = [], batch.position
         run.append(batch._replace(position=batch.position - start))
     yield Accepted(view[start:], run, -1)
-
-
-def _boundary(segment: Segment, first: Place, limit: int) -> int:
-    """The last position at or below `limit` where a batch begins, searched from `first` on.
-
-    Or that of a damaged batch before it: what is in front of it is served.
-    """
-    position = max(segment.indexed_boundary(limit), first.position)
-    while True:
-        try:
-            place = find(segment.log, position, segment.size, -1)
-        except CorruptLog as damage:
-            if position > first.position:
-                logger.error("Reading up to a damaged batch: %s", damage)
-                return position
-            raise
-        if place is None or position + place.size > limit:
-            return position
-        position += place.size
 
 
 class _ProducerChanges:

@@ -57,31 +57,11 @@ class ReadInfo:
     with `read_committed` only.
     """
 
-    __slots__ = (
-        "aborted_transactions",
-        "first_batch_base_offset",
-        "high_watermark",
-        "last_stable_offset",
-        "log_end_offset",
-        "log_start_offset",
-        "slice",
-    )
+    __slots__ = ("aborted_transactions", "first_batch_base_offset", "slice")
 
-    def __init__(
-        self,
-        file_slice: FileSlice | None,
-        first_batch_base_offset: int,
-        log_start_offset: int,
-        last_stable_offset: int,
-        high_watermark: int,
-        log_end_offset: int,
-    ) -> None:
-        self.slice = file_slice
+    def __init__(self, first_batch_base_offset: int) -> None:
+        self.slice: FileSlice | None = None
         self.first_batch_base_offset = first_batch_base_offset
-        self.log_start_offset = log_start_offset
-        self.last_stable_offset = last_stable_offset
-        self.high_watermark = high_watermark
-        self.log_end_offset = log_end_offset
         self.aborted_transactions: list[tuple[int, int]] = []
 
     def __repr__(self) -> str:

@@ -419,16 +419,38 @@ class Segment:
             position = place.position + place.size
         yield from walk(self.log, position, end)
 
-    def indexed_boundary(self, limit: int) -> int:
+    def indexed_boundary(self, limit: int) -> tuple[int, Place | None]:
         """The position of the last index entry at or below `limit` bytes, or 0. A batch begins
-        there."""
+        there: returned as well, if its header was read."""
         return self._with_sound_indexes(lambda: self._indexed_boundary(limit))
 
-    def _indexed_boundary(self, limit: int) -> int:
+    def _indexed_boundary(self, limit: int) -> tuple[int, Place | None]:
         offset, position = self.offset_index.floor_by_position(limit)
-        if position:
-            self._indexed(offset, position)
-        return position
+        if not position:
+            return 0, None
+        place = self._indexed(offset, position)
+        return position, place if place.position == position else None
+
+    def boundary(self, first: Place, limit: int) -> int:
+        """The last position at or below `limit` where a batch begins, searched from `first` on.
+
+        Or that of a damaged batch before it: what is in front of it is served.
+        """
+        position, place = self.indexed_boundary(limit)
+        if position <= first.position:
+            position, place = first.position, first
+        while True:
+            try:
+                place = place or find(self.log, position, self.log.size, -1)
+            except CorruptLog as damage:
+                if position > first.position:
+                    logger.error("Reading up to a damaged batch: %s", damage)
+                    return position
+                raise
+            if place is None or position + place.size > limit:
+                return position
+            position += place.size
+            place = None
 
     def position_of(self, offset: int) -> int:
         """The position of the first batch that ends at or after `offset`, or the file size."""
@@ -505,7 +527,7 @@ class Segment:
         position = place.position
         last = self.base_offset - 1
         try:
-            for before in walk(self.log, self.indexed_boundary(position - 1), position):
+            for before in walk(self.log, self.indexed_boundary(position - 1)[0], position):
                 last = before.last_offset
         except CorruptLog as damage:
             logger.warning("Truncating behind a damaged batch: %s", damage)

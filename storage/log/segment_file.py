@@ -105,7 +105,12 @@ class SegmentFile:
 
     def slice(self, position: int, length: int) -> FileSlice:
         """A slice that can be read, or sent with sendfile, whatever happens to the log."""
-        return FileSlice(self.file(), position, length)
+        file = self._file
+        if file is None:
+            file = self.file()
+        else:
+            self.recently_used = True
+        return FileSlice(file, position, length)
 
     def truncate(self, size: int, file: OpenFile | None = None) -> None:
         """Remove everything from `size` on. `file`: the open file, so that it stays open."""

@@ -57,6 +57,10 @@ class ManualTimer:
             self._due.append(task)
         return task
 
+    def postpone(self, task: TimerTask, delay_ms: int) -> bool:
+        """As `Timer.postpone`."""
+        return task.postpone(self._now_ms() + max(delay_ms, 0))
+
     def advance(self, milliseconds: int) -> int:
         """Move the clock on and run what falls due on the way. Returns how many callbacks ran."""
         target_ms = self._now_ms() + milliseconds

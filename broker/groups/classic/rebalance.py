@@ -327,11 +327,15 @@ class Rebalancer:
         self, group: Group, member: Member, timeout_ms: int | None = None
     ) -> None:
         """Restart the session of a member that sent a request."""
-        member.stop_session_timer()
-        member.session_timer = self._timer.schedule(
-            member.session_timeout_ms if timeout_ms is None else timeout_ms,
-            partial(self._on_session_expired, group, member),
-        )
+        if timeout_ms is None:
+            timeout_ms = member.session_timeout_ms
+        timer = member.session_timer
+        # A heartbeat only moves the end of the session: nearly every one.
+        if timer is None or not self._timer.postpone(timer, timeout_ms):
+            member.stop_session_timer()
+            member.session_timer = self._timer.schedule(
+                timeout_ms, partial(self._on_session_expired, group, member)
+            )
 
     def _on_session_expired(self, group: Group, member: Member) -> None:
         member.session_timer = None

@@ -93,7 +93,7 @@ class FetchHandler:
         version = context.header.api_version
         params = self._params(request, version)
         is_follower = params.is_follower
-        if self._quota.table and not is_follower:
+        if self._quota.table.has_limits and not is_follower:
             self._limit(context, params)
         snapshot = self._metadata.snapshot
         if is_follower and params.replica_id in snapshot.brokers:
@@ -182,7 +182,9 @@ class FetchHandler:
         is_follower: bool,
         results: list[FetchResult],
     ) -> Steps[FetchResponse | Deferred]:
-        if not is_follower and (self._quota.table or self._request_quota.table):
+        if not is_follower and (
+            self._quota.table.has_limits or self._request_quota.table.has_limits
+        ):
             throttle_ms = self._throttle(context, fetch, results)
             if throttle_ms:
                 error_code, session_id = fetch.throttled()

@@ -181,7 +181,7 @@ class ProduceHandler:
                     failed = row.error_code
                     if failed in _LEADER_ERRORS and knows_leaders:
                         self._add_hint(context, response, topic.name, row)
-        if self._quota.table:
+        if self._quota.table.has_limits:
             context.throttle_time_ms = self._quota.record(
                 context.principal.name,
                 context.header.client_id or "",

@@ -261,7 +261,7 @@ class ShareFetchHandler:
         call.context.respond(response, self._throttle_ms(call.context, size))
 
     def _throttle_ms(self, context: RequestContext, size: int) -> int:
-        if not self._quota.table or not size:
+        if not self._quota.table.has_limits or not size:
             return 0
         user, client_id = context.principal.name, context.header.client_id or ""
         return self._quota.record(user, client_id, size, int(monotonic() * 1000))

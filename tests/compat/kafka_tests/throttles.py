@@ -76,7 +76,7 @@ class ThrottleTimes:
         if isinstance(quota.table, CallbackTable):
             found = self._found
         else:
-            found = quota.table.find(user, client_id) if quota.table else None
+            found = quota.table.find(user, client_id) if quota.table.has_limits else None
         if found is not None:
             times = self._times.setdefault((kind, _tags(quota, found[1])), [])
             if throttle_ms:

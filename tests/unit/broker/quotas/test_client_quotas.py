@@ -70,11 +70,15 @@ def test_the_most_specific_quota_counts(level: int) -> None:
 
 def test_quotas_of_others_do_not_count() -> None:
     table = QuotaTable()
-    assert not table
+    assert not table.has_limits
     table.set("bob", "", 1)
     table.set("", "other", 1)
-    assert table
+    assert table.has_limits
     assert table.find("alice", "app") is None
+    table.set("bob", "", None)
+    assert table.has_limits
+    table.set("", "other", None)
+    assert not table.has_limits
 
 
 class TestClientQuota:

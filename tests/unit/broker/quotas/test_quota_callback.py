@@ -225,7 +225,7 @@ def test_without_a_class_nothing_is_watched() -> None:
     parts = build_quotas(BrokerConfig())
     assert parts.callback is None
     assert cluster_watcher(parts, MetadataCache(), 1) is None
-    assert not parts.clients.produce.table
+    assert not parts.clients.produce.table.has_limits
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,19 @@ class TestTimer:
         await done.wait()
         assert ran == []
 
+    async def test_a_postponed_callback_runs_once_and_not_early(self) -> None:
+        timer = Timer()
+        ran: list[float] = []
+        done = asyncio.Event()
+        started_at = monotonic()
+        task = timer.schedule(5, lambda: (ran.append(monotonic() - started_at), done.set()))
+        assert timer.postpone(task, 60)
+        assert not timer.postpone(task, 0)
+        await done.wait()
+        assert len(ran) == 1
+        assert ran[0] >= 0.06
+        assert not timer.postpone(task, 60)
+
     async def test_a_callback_may_cancel_another_that_is_due_too(self) -> None:
         timer = Timer(tick_ms=20)  # both in one tick
         ran: list[str] = []
@@ -156,6 +169,15 @@ class TestManualTimer:
         for delay_ms in (0, 10):
             timer.schedule(delay_ms, lambda: pytest.fail("it was cancelled")).cancel()
         assert timer.advance(1000) == 0
+
+    def test_a_postponed_callback_runs_at_its_new_moment(self) -> None:
+        timer = ManualTimer()
+        ran: list[int] = []
+        task = timer.schedule(10, lambda: ran.append(1))
+        assert timer.postpone(task, 5_000)
+        assert timer.advance(4_999) == 0
+        assert timer.advance(1) == 1
+        assert not timer.postpone(task, 10)
 
     def test_a_periodic_callback_runs_once_a_period(self) -> None:
         timer = ManualTimer()

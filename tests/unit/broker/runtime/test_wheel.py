@@ -89,6 +89,18 @@ def test_a_task_cancelled_after_it_was_handed_out_says_so() -> None:
     assert task.callback is None
 
 
+def test_a_postponed_task_expires_later_but_never_earlier() -> None:
+    wheel = TimingWheel()
+    task = insert(wheel, 5)
+    assert task.postpone(900)
+    assert wheel.advance(899) == []
+    assert task.is_pending
+    assert not task.postpone(899)
+    assert wheel.advance(900) == [task]
+    assert not task.postpone(2_000)  # it was handed out
+    assert wheel.next_expiration_ms() is None
+
+
 def test_catch_up_moves_the_clock_only_while_nothing_is_due() -> None:
     wheel = TimingWheel()
     wheel.catch_up(1000)
@@ -122,6 +134,7 @@ steps = st.lists(
         st.tuples(st.just("insert"), st.integers(0, 2_000)),
         st.tuples(st.just("insert"), st.integers(0, 10_000_000)),
         st.tuples(st.just("cancel"), st.integers(0, 1_000)),
+        st.tuples(st.just("postpone"), st.integers(0, 100_000)),
         st.tuples(st.just("advance"), st.integers(0, 300)),
         st.tuples(st.just("advance"), st.integers(0, 1_000_000)),
         st.tuples(st.just("catch up"), st.integers(0, 5_000)),
@@ -147,6 +160,7 @@ class Model:
         actions: dict[str, Callable[[int], None]] = {
             "insert": self.insert,
             "cancel": self.cancel,
+            "postpone": self.postpone,
             "advance": self.advance,
             "catch up": self.catch_up,
             "jump": self.jump,
@@ -172,6 +186,14 @@ class Model:
             task = list(self.pending)[index % len(self.pending)]
             assert task.cancel()
             del self.pending[task]
+
+    def postpone(self, delay_ms: int) -> None:
+        if self.pending:
+            task = list(self.pending)[delay_ms % len(self.pending)]
+            expiration_ms = self.now_ms + delay_ms
+            assert task.postpone(expiration_ms) == (expiration_ms >= self.pending[task])
+            self.pending[task] = max(self.pending[task], expiration_ms)
+            assert task.is_pending
 
     def advance(self, milliseconds: int) -> None:
         self.now_ms += milliseconds
@@ -212,5 +234,6 @@ def test_a_long_random_life() -> None:
     generator = random.Random(seed)
     model = Model(1, 64)
     for _ in range(5_000):
-        kind = generator.choices(["insert", "cancel", "advance", "jump"], [10, 6, 2, 1])[0]
+        kinds = ["insert", "cancel", "postpone", "advance", "jump"]
+        kind = generator.choices(kinds, [10, 6, 4, 2, 1])[0]
         model.step(kind, generator.choice([1, 20, 500, 40_000, 20_000_000]))

@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from ottla.protocol.records.batch import read_header
-from ottla.protocol.records.errors import InvalidRecordError, RecordTooLargeError
+from ottla.protocol.records.errors import InvalidRecordError, RecordsError, RecordTooLargeError
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import (
     BatchTooLargeForSegment,
@@ -459,3 +459,40 @@ def test_the_log_knows_where_it_is() -> None:
     assert log.path == "/disk/a.b-3"
     assert (log.topic, log.partition, log.name) == ("a.b", 3, "a.b-3")
     assert repr(log) == "Log(/disk/a.b-3, 0 to 0)"
+
+
+@pytest.mark.parametrize("settings", [{}, {"cleanup_policy": ("compact",)}])
+def test_a_plain_batch_of_a_coordinator_is_stored_as_any_other(
+    settings: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = []
+    for is_plain in (True, False):
+        if not is_plain:
+            monkeypatch.setattr(Log, "_append_plain_of_coordinator", lambda *_: None)
+        log = new_log(**settings)
+        infos = [
+            repr(log.append(batch, leader_epoch=3, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR))
+            for batch in (
+                batch_of(1),
+                batch_of(3),
+                batch_of(2, codec=1),
+                batch_of(1, producer_id=5, producer_epoch=0, base_sequence=0),
+                marker(5, committed=True),
+                batch_of(1) + batch_of(2),
+            )
+        ]
+        segment = log.local.active
+        content = segment.log.read(0, segment.size)
+        offsets = log.log_end_offset, log.leader_epochs.latest_epoch, segment.newest()
+        stored.append((infos, content, offsets, log.producer_state.end_offset))
+    assert stored[0] == stored[1]
+
+
+@pytest.mark.parametrize("position", [8, 17, 30, 61])
+def test_a_damaged_batch_of_a_coordinator_is_not_stored(position: int) -> None:
+    log = new_log()
+    batch = batch_of(1)
+    batch[position] ^= 0x55
+    with pytest.raises(RecordsError):
+        log.append(batch, leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
+    assert log.log_end_offset == 0
