@@ -8,6 +8,7 @@ in them, as its folder is on their path; in all other processes it does nothing.
 - Spark gives the process of a streaming source ten seconds to connect back, without a setting for
   it, and imports can take longer on a loaded machine. That process connects and authenticates at
   once, and hands the connection to pyspark when that asks for it.
+- That process is started anew for each query; `ottla_source_host` has the imports of the first one.
 
 An earlier `sitecustomize` of the machine runs as before.
 """
@@ -35,6 +36,11 @@ TASK_MODULES = (
     "pyspark_ottla.read.admission",
     "pyspark_ottla.write.writing",
     "pyspark_ottla.write.stream_writer",
+)
+SOURCE_MODULES = (
+    "pyspark_ottla.read.admission",
+    "pyspark_ottla.cluster.cluster",
+    "pyspark_ottla.cluster.connections",
 )
 PLANNER_MODULES = (
     "pyspark_ottla.read.planning",
@@ -73,8 +79,9 @@ def connect_early() -> "tuple[Any, Any]":
 class Handover:
     """Finds `pyspark.util` and makes its first connection the one that is there."""
 
-    def __init__(self, connected: "tuple[Any, Any]") -> None:
+    def __init__(self, connected: "tuple[Any, Any]", directory: "str | None") -> None:
         self.connected = [connected]
+        self.directory = directory
 
     def find_spec(
         self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
@@ -95,12 +102,24 @@ class Handover:
         original: Any = getattr(module, "local_connect_and_auth", None)
 
         def local_connect_and_auth(*given: "Any", **named: "Any") -> "Any":
-            if self.connected:
-                return self.connected.pop()
-            return original(*given, **named)
+            if not self.connected:
+                return original(*given, **named)
+            connected = self.connected.pop()
+            if self.directory is not None:
+                with suppress(OSError, AttributeError):  # pidfd_open is of Linux
+                    return self.leave_host(self.directory, connected[1]) or connected
+            return connected
 
         if original is not None:
             module.local_connect_and_auth = local_connect_and_auth
+
+    @staticmethod
+    def leave_host(directory: str, connection: "Any") -> "Any":
+        import ottla_source_host
+
+        return ottla_source_host.leave(
+            directory, connection, lambda: import_connector(SOURCE_MODULES)
+        )
 
 
 class HandingLoader:
@@ -156,10 +175,8 @@ def import_before_fork(module: str) -> None:
 
     The only thread of these imports is one of Arrow's allocator, which follows a fork.
     """
-    import gc
     import warnings
     from importlib import import_module
-    from importlib.util import find_spec
 
     warnings.filterwarnings("ignore", ".*multi-threaded, use of fork", DeprecationWarning)
     # Spark reads the daemon's port from its standard output.
@@ -168,16 +185,27 @@ def import_before_fork(module: str) -> None:
     try:
         import_module(module)
         import_module("pyarrow.compute")
-        found = find_spec("pyspark_ottla")
-        here = os.path.dirname(os.path.dirname(__file__))
-        if found is not None and found.origin and os.path.dirname(found.origin) == here:
-            for name in TASK_MODULES if module == "pyspark.worker" else PLANNER_MODULES:
-                import_module(name)
+        import_connector(TASK_MODULES if module == "pyspark.worker" else PLANNER_MODULES)
     finally:
         sys.stdout.flush()
         os.dup2(output, 1)
         os.close(output)
-        gc.freeze()  # pages that no process writes to are shared
+
+
+def import_connector(modules: "Sequence[str]") -> None:
+    """Imports these modules of this package, if it is the one that is installed; what is missing is
+    reported by the process that needs it."""
+    import gc
+    from importlib import import_module
+    from importlib.util import find_spec
+
+    with suppress(Exception):
+        found = find_spec("pyspark_ottla")
+        here = os.path.dirname(os.path.dirname(__file__))
+        if found is not None and found.origin and os.path.dirname(found.origin) == here:
+            for name in modules:
+                import_module(name)
+    gc.freeze()  # pages that no process writes to are shared
 
 
 def run_next() -> None:
@@ -194,9 +222,15 @@ def run_next() -> None:
 if RUNNER in sys.orig_argv or DAEMON in sys.orig_argv:
     sys.meta_path.insert(0, UnpackedPyspark())
 if RUNNER in sys.orig_argv:
+    host_directory = os.environ.get("OTTLA_SOURCE_HOST")
     # After a failure pyspark connects by itself, and has the words for what is wrong.
     with suppress(OSError, KeyError, ValueError):
-        sys.meta_path.insert(0, Handover(connect_early()))
+        early = connect_early()
+        sys.meta_path.insert(0, Handover(early, host_directory))
+        if host_directory is not None:
+            import ottla_source_host
+
+            ottla_source_host.delegate(host_directory, early[1])
 run_next()
 if DAEMON in sys.orig_argv and sys.orig_argv[-1].startswith("pyspark."):
     # What is missing is reported by the process that needs it.
