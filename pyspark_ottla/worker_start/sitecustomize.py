@@ -115,7 +115,7 @@ class Handover:
 
     @staticmethod
     def leave_host(directory: str, connection: "Any") -> "Any":
-        import ottla_source_host
+        import ottla_source_host  # type: ignore[import-not-found]  # beside this module
 
         return ottla_source_host.leave(
             directory, connection, lambda: import_connector(SOURCE_MODULES)
