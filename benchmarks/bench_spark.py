@@ -50,6 +50,7 @@ COLD_STARTS = "cold start"
 # A session that does not respond in this time is given up: no line takes a tenth of it.
 LINE_TIMEOUT_S = 300.0
 DELAY_MS = 1
+WIDE_PARTITIONS, WIDE_RECORDS = 300, 3  # of each partition
 PEAK_MEMORY = "peak memory"  # costs no time
 LOCAL = "local[2]"
 CLUSTER = "two workers"
@@ -76,6 +77,7 @@ TOPICS = (
     Topic("zstd-2", 2, 1024, "zstd", 1),
 )
 TINY = Topic("tiny", 1, 100, "none", 0)
+WIDE = Topic("wide", WIDE_PARTITIONS, 100, "none", 0)
 
 
 def python_with_spark() -> Path:
@@ -92,7 +94,8 @@ def python_with_spark() -> Path:
 
 
 def fill(bootstrap: str, topic: Topic, count: int) -> None:
-    """Records of text-like values (half random, half not) with keys of 16 bytes."""
+    """Records of text-like values (half random, half not) with keys of 16 bytes, for each partition
+    in turn."""
     clients.create_topic(bootstrap, topic.name, topic.partitions)
     producer = Producer(
         {
@@ -109,7 +112,12 @@ def fill(bootstrap: str, topic: Topic, count: int) -> None:
     for number in range(count):
         while True:
             try:
-                producer.produce(topic.name, values[number % 200], b"key-%012d" % number)
+                producer.produce(
+                    topic.name,
+                    values[number % 200],
+                    b"key-%012d" % number,
+                    partition=number % topic.partitions,
+                )
             except BufferError:
                 producer.poll(0.05)
             else:
@@ -357,7 +365,8 @@ def run(python: Path, jars: list[Path], chosen: argparse.Namespace, deadline: fl
     ):
         work, bootstrap = Path(name), f"127.0.0.1:{port}"
         counts = {"sink": chosen.rows // 2, TINY.name: 300}
-        for topic in (*TOPICS, TINY):
+        counts[WIDE.name] = WIDE_PARTITIONS * WIDE_RECORDS
+        for topic in (*TOPICS, TINY, WIDE):
             counts.setdefault(topic.name, int(chosen.rows * topic.share))
             fill(bootstrap, topic, counts[topic.name])
         console.print("topics are filled")

@@ -21,6 +21,7 @@ from pathlib import Path
 import psutil
 from pyspark.sql import SparkSession
 
+import pyspark_ottla
 from benchmarks.spark_lines import Bench, all_lines, cluster_lines, warm_up
 
 # Two cores of this machine; any other master is a cluster of two workers.
@@ -104,6 +105,12 @@ def build_session(
     return spark
 
 
+def prepare(kind: str, spark: SparkSession) -> None:
+    """Registers our connector, as `ottla spark run` does."""
+    if kind == "ottla":
+        pyspark_ottla.register(spark)
+
+
 def say(message: object) -> None:
     print(MARK + json.dumps(message), flush=True)
 
@@ -112,6 +119,7 @@ def serve(kind: str, bootstrap: str, delayed: str, work: str, master: str, jars:
     """Runs lines as they are requested; ends with the input."""
     tree = Tree()
     spark = build_session(Path(work), jars, master=master)
+    prepare(kind, spark)
     bench = Bench(kind, bootstrap, delayed, Path(work), spark, tree)
     found = all_lines(bench) if master == LOCAL else cluster_lines(bench)
     lines = {line.name: line for line in found}
@@ -135,6 +143,7 @@ def cold_start(
     """From the start of the process to the first row; `begun` is the clock when it was started."""
     spark = build_session(Path(work), jars, packages)
     ready = time.time()
+    prepare(kind, spark)
     reader = spark.read.format(kind).option("kafka.bootstrap.servers", bootstrap)
     reader.option("subscribe", "tiny").load().limit(1).collect()
     now = time.time()

@@ -20,6 +20,7 @@ STEADY_SECONDS = 15
 STEADY_WARM_SECONDS = 5
 STEADY = "10,000 rows/s"
 SHUFFLE_PARTITIONS = 200
+LIMITED_TASKS = 50
 
 # The drain of a source whose rows cost nothing: what the API itself can do here and now.
 CEILING = "ceiling of the API, 1 KiB, 1 task"
@@ -167,6 +168,21 @@ def read_lines(bench: Bench) -> list[Line]:
         reading("zstd-2", "1 KiB zstd, 2 partitions", 1024),
         reading("k1-2", "1 KiB, value only", 1024, "value binary"),
         reading("k1-4", "1 KiB, 4 partitions", 1024),
+    ]
+
+
+def small_lines(bench: Bench) -> list[Line]:
+    """Reads that cost tasks, not records: of many partitions, and of tasks that end early."""
+
+    def of_wide() -> None:
+        bench.frame("wide").count()
+
+    def limited() -> None:
+        bench.frame("k1-2", minPartitions=str(LIMITED_TASKS)).limit(3).count()
+
+    return [
+        seconds_of("count of 300 partitions with 3 records each", of_wide),
+        seconds_of(f"limit(3) of {LIMITED_TASKS} tasks", limited),
     ]
 
 
@@ -348,7 +364,7 @@ def all_lines(bench: Bench) -> list[Line]:
     """The most important first."""
     reads, writes, triggers = read_lines(bench), write_lines(bench), trigger_lines(bench)
     found = [*reads[:4], writes[0], *triggers[:2], *reads[4:6], *writes[1:], *triggers[2:]]
-    found += reads[6:]
+    found += [*small_lines(bench), *reads[6:]]
     if bench.is_ottla:
         found.insert(1, ceiling(bench))
     found.append(Line(STEADY, partial(steady_stream, bench), is_repeated=False))

@@ -22,6 +22,7 @@ TABLE_PACKAGES = {
     DELTA: {
         "4.0": "io.delta:delta-spark_4.0_2.13:4.1.0",
         "4.1": "io.delta:delta-spark_4.1_2.13:4.1.0",
+        "4.2": "io.delta:delta-spark_4.2_2.13:4.4.0",
     },
     ICEBERG: {
         "4.0": "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.1",

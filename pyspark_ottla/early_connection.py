@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import tempfile
+from functools import cache
 
 FOLDER = os.path.join(os.path.dirname(__file__), "worker_start")
+HOST_VARIABLE = "OTTLA_SOURCE_HOST"
 
 
 def connect_early(environment: dict[str, str]) -> None:
@@ -13,3 +18,12 @@ def connect_early(environment: dict[str, str]) -> None:
     paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
     if FOLDER not in paths:
         environment["PYTHONPATH"] = os.pathsep.join([FOLDER, *paths])
+    environment[HOST_VARIABLE] = _host_directory()
+
+
+@cache
+def _host_directory() -> str:
+    """Of the host of this driver's streaming sources; for its user only."""
+    directory = tempfile.mkdtemp(prefix="ottla-source-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return directory

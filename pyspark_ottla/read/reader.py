@@ -16,7 +16,7 @@ from pyspark_ottla.missing_packages import missing_package
 from pyspark_ottla.offsets import OffsetRange
 from pyspark_ottla.options.options import SourceOptions, check_for_batch
 from pyspark_ottla.read.schema import check_projection
-from pyspark_ottla.task_process import freeze_imports
+from pyspark_ottla.task_process import prepare_process
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
@@ -135,7 +135,7 @@ def read_task(
         from pyspark_ottla.read.task import read_range
     except ImportError as error:
         raise missing_package("reading", error) from None
-    freeze_imports()
+    prepare_process()
     return read_range(options, schema, partition.range, decoding, partition.segments)
 
 

@@ -1,10 +1,16 @@
-"""Connects a Python process of Spark's streaming sources before it imports pyspark.
+"""Starts the Python processes of a session faster. Python imports this module before anything else
+in them, as its folder is on their path; in all other processes it does nothing.
 
-Spark gives such a process ten seconds to connect back, without a setting for it, and imports of
-pyspark alone can take longer on a loaded machine. Python imports this module first, as its folder
-is on the path of Spark's Python processes; it connects and authenticates at once, and hands the
-connection to pyspark when that asks for it. In all other processes it does nothing. An earlier
-`sitecustomize` of the machine runs as before.
+- Spark has its Python in a zip, without compiled files: each process compiles all that it imports,
+  which takes 0.6 s of CPU time. They import pyspark from the folder of the same installation.
+- Spark's daemon forks a process, and forks another one when a query does not read a task to its end
+  (`limit`). Each of them imports what it needs. The daemon does that once, before it forks.
+- Spark gives the process of a streaming source ten seconds to connect back, without a setting for
+  it, and imports can take longer on a loaded machine. That process connects and authenticates at
+  once, and hands the connection to pyspark when that asks for it.
+- That process is started anew for each query; `ottla_source_host` has the imports of the first one.
+
+An earlier `sitecustomize` of the machine runs as before.
 """
 
 import os
@@ -19,7 +25,29 @@ if TYPE_CHECKING:
     from typing import Any
 
 RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
+DAEMON = "pyspark.daemon"
 OWNER = "pyspark.util"
+ZIP = os.path.join("lib", "pyspark.zip")
+
+# What tasks and planners import of this package, and what that needs. Not of an older package that
+# is installed beside the one that the session has registered.
+TASK_MODULES = (
+    "pyspark_ottla.read.task",
+    "pyspark_ottla.read.admission",
+    "pyspark_ottla.write.writing",
+    "pyspark_ottla.write.stream_writer",
+)
+SOURCE_MODULES = (
+    "pyspark_ottla.read.admission",
+    "pyspark_ottla.cluster.cluster",
+    "pyspark_ottla.cluster.connections",
+)
+PLANNER_MODULES = (
+    "pyspark_ottla.read.planning",
+    "pyspark_ottla.read.stream_reader_factory",
+    "pyspark_ottla.write.two_phase_commit",
+    "pyspark_ottla.write.stream_writer_factory",
+)
 
 
 def connect_early() -> "tuple[Any, Any]":
@@ -51,8 +79,9 @@ def connect_early() -> "tuple[Any, Any]":
 class Handover:
     """Finds `pyspark.util` and makes its first connection the one that is there."""
 
-    def __init__(self, connected: "tuple[Any, Any]") -> None:
+    def __init__(self, connected: "tuple[Any, Any]", directory: "str | None") -> None:
         self.connected = [connected]
+        self.directory = directory
 
     def find_spec(
         self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
@@ -73,12 +102,24 @@ class Handover:
         original: Any = getattr(module, "local_connect_and_auth", None)
 
         def local_connect_and_auth(*given: "Any", **named: "Any") -> "Any":
-            if self.connected:
-                return self.connected.pop()
-            return original(*given, **named)
+            if not self.connected:
+                return original(*given, **named)
+            connected = self.connected.pop()
+            if self.directory is not None:
+                with suppress(OSError, AttributeError):  # pidfd_open is of Linux
+                    return self.leave_host(self.directory, connected[1]) or connected
+            return connected
 
         if original is not None:
             module.local_connect_and_auth = local_connect_and_auth
+
+    @staticmethod
+    def leave_host(directory: str, connection: "Any") -> "Any":
+        import ottla_source_host  # type: ignore[import-not-found]  # beside this module
+
+        return ottla_source_host.leave(
+            directory, connection, lambda: import_connector(SOURCE_MODULES)
+        )
 
 
 class HandingLoader:
@@ -99,6 +140,74 @@ class HandingLoader:
         self._handover.hand_over(module)
 
 
+def unpacked(spec: "ModuleSpec | None") -> "str | None":
+    """The folder with the package that this spec has from Spark's zip."""
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    archive = os.path.dirname(next(iter(spec.submodule_search_locations)))
+    if not archive.endswith(ZIP):
+        return None
+    python = os.path.dirname(os.path.dirname(archive))
+    # In Spark's own archive beside the zip, in a package of pip around it.
+    for folder in (python, os.path.dirname(os.path.dirname(python))):
+        if os.path.exists(os.path.join(folder, "pyspark", "sql", "__init__.py")):
+            return folder
+    return None
+
+
+class UnpackedPyspark:
+    """Finds `pyspark` in its folder instead of in the zip."""
+
+    def find_spec(
+        self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
+    ) -> "ModuleSpec | None":
+        if name != "pyspark":
+            return None
+        sys.meta_path.remove(self)
+        from importlib.machinery import PathFinder
+
+        folder = unpacked(PathFinder.find_spec(name))
+        return None if folder is None else PathFinder.find_spec(name, [folder])
+
+
+def import_before_fork(module: str) -> None:
+    """Imports the module whose `main` the forked processes run, and what that imports in them.
+
+    The only thread of these imports is one of Arrow's allocator, which follows a fork.
+    """
+    import warnings
+    from importlib import import_module
+
+    warnings.filterwarnings("ignore", ".*multi-threaded, use of fork", DeprecationWarning)
+    # Spark reads the daemon's port from its standard output.
+    output = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        import_module(module)
+        import_module("pyarrow.compute")
+        import_connector(TASK_MODULES if module == "pyspark.worker" else PLANNER_MODULES)
+    finally:
+        sys.stdout.flush()
+        os.dup2(output, 1)
+        os.close(output)
+
+
+def import_connector(modules: "Sequence[str]") -> None:
+    """Imports these modules of this package, if it is the one that is installed; what is missing is
+    reported by the process that needs it."""
+    import gc
+    from importlib import import_module
+    from importlib.util import find_spec
+
+    with suppress(Exception):
+        found = find_spec("pyspark_ottla")
+        here = os.path.dirname(os.path.dirname(__file__))
+        if found is not None and found.origin and os.path.dirname(found.origin) == here:
+            for name in modules:
+                import_module(name)
+    gc.freeze()  # pages that no process writes to are shared
+
+
 def run_next() -> None:
     """The `sitecustomize` that would have been imported without this one."""
     from importlib.machinery import PathFinder
@@ -110,8 +219,20 @@ def run_next() -> None:
         spec.loader.exec_module(module_from_spec(spec))
 
 
+if RUNNER in sys.orig_argv or DAEMON in sys.orig_argv:
+    sys.meta_path.insert(0, UnpackedPyspark())
 if RUNNER in sys.orig_argv:
+    host_directory = os.environ.get("OTTLA_SOURCE_HOST")
     # After a failure pyspark connects by itself, and has the words for what is wrong.
     with suppress(OSError, KeyError, ValueError):
-        sys.meta_path.insert(0, Handover(connect_early()))
+        early = connect_early()
+        sys.meta_path.insert(0, Handover(early, host_directory))
+        if host_directory is not None:
+            import ottla_source_host
+
+            ottla_source_host.delegate(host_directory, early[1])
 run_next()
+if DAEMON in sys.orig_argv and sys.orig_argv[-1].startswith("pyspark."):
+    # What is missing is reported by the process that needs it.
+    with suppress(Exception):
+        import_before_fork(sys.orig_argv[-1])

@@ -27,7 +27,7 @@ from pyspark_ottla.job_files import PickledWithJobFiles
 from pyspark_ottla.missing_packages import missing_package
 from pyspark_ottla.options.sink_options import SinkOptions
 from pyspark_ottla.read.schema import headers_type
-from pyspark_ottla.task_process import freeze_imports
+from pyspark_ottla.task_process import prepare_process
 from pyspark_ottla.warnings_on_stderr import spark_logger
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def write_rows(
         from pyspark_ottla.write.writing import write_task
     except ImportError as error:
         raise missing_package("writing", error) from None
-    freeze_imports()
+    prepare_process()
     return TaskMessage(write_task(options, batches, write), write)
 
 

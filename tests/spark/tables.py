@@ -1,6 +1,6 @@
 """`make compat-spark-tables`: `ottla spark land` into Iceberg and Delta, on a Spark that has jars.
 
-Downloads pyspark 4.1.1 into .cache/spark-versions and the jars by Spark's own --packages; minutes.
+Downloads the pysparks into .cache/spark-versions and the jars by Spark's own --packages; minutes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from tests.spark.conftest import ROOT, spark_environment
 from tests.spark.older_sparks import pyspark_of
 from tests.spark.support import Sent, create_topic, write
 
-VERSION = "4.1.1"
+# The newest Spark that each format has a jar for, and the one before.
+CHOICES = (("iceberg", "4.1.1"), ("delta", "4.1.1"), ("delta", "4.2.0"))
+# Limits need Spark 4.2.
+LIMITED = "4.2.0"
 FIRST = {"type": "object", "properties": {"id": {"type": "integer"}}}
 SECOND = {"type": "object", "properties": {"id": {"type": "integer"}, "c": {"type": "string"}}}
 READERS = {
@@ -35,15 +38,16 @@ print(json.dumps(sorted((row.value.id, row.value.c, str(row.date)) for row in ro
 """
 
 
-@pytest.mark.parametrize("chosen", ["iceberg", "delta"])
-def test_land(chosen: str, tmp_path: Path) -> None:
-    place = pyspark_of(VERSION)
+@pytest.mark.parametrize(("chosen", "version"), CHOICES)
+def test_land(chosen: str, version: str, tmp_path: Path) -> None:
+    place = pyspark_of(version)
     environment = {**os.environ, **spark_environment(tmp_path)}
     environment["PYTHONPATH"] = os.pathsep.join((str(place), str(ROOT)))
     environment["SPARK_HOME"] = str(place / "pyspark")
     tables = tmp_path / "tables"
     small = ["--master", "local[2]", "--conf", "spark.ui.enabled=false"]
     small += ["--conf", "spark.sql.session.timeZone=UTC"]
+    limits = ["--option", "maxOffsetsPerTrigger=8"] if version == LIMITED else []
 
     def ottla(*arguments: str) -> str:
         done = subprocess.run(
@@ -61,7 +65,7 @@ def test_land(chosen: str, tmp_path: Path) -> None:
         return ottla(
             "land", "orders", "--to", str(tables), "--format", chosen, "--available-now",
             "--bootstrap", bootstrap, "--partition-by", "date", "--decode", "json",
-            "--option", f"value.schema={json.dumps(schema)}", *small,
+            "--option", f"value.schema={json.dumps(schema)}", *limits, *small,
         )  # fmt: skip
 
     with start_broker(tmp_path / "broker") as broker:
@@ -69,6 +73,9 @@ def test_land(chosen: str, tmp_path: Path) -> None:
         sent = [Sent(b'{"id":%d}' % n, partition=n % 2) for n in range(20)]
         write(broker.bootstrap, "orders", sent)
         assert "20 records" in land(broker.bootstrap, FIRST)
+        if limits:
+            commits = list((tables / "orders" / "_delta_log").glob("*.json"))
+            assert len(commits) == 3, "batches of 8, 8 and 4 records"
         write(broker.bootstrap, "orders", [Sent(b'{"id":20,"c":"x"}')])
         assert "1 records" in land(broker.bootstrap, SECOND)
         assert "0 records" in land(broker.bootstrap, SECOND)

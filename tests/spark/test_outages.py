@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import pyspark_ottla
+from pyspark_ottla.early_connection import HOST_VARIABLE
 from tests.doubles.broker_cluster import start_cluster
 from tests.doubles.broker_process import BrokerProcess, start_broker
 from tests.doubles.cluster_view import view
@@ -50,6 +51,26 @@ def test_python_may_start_slowly(
         environment.clear()
         environment.update(before)
         pyspark_ottla.register(spark)
+
+
+def test_a_later_query_forks_the_process_of_its_source(
+    spark: SparkSession, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    topic = "forked"
+    create_topic(broker.bootstrap, topic)
+    write(broker.bootstrap, topic, [Sent(b"%d" % number) for number in range(3)])
+    pyspark_ottla.register(spark)
+    hosts = Path(spark.sparkContext.environment[HOST_VARIABLE])
+    known: set[Path] = set()
+    for name in ("first", "second", "third"):
+        frame = stream(spark, broker.bootstrap, subscribe=topic, startingOffsets="earliest")
+        writer = frame.writeStream.format("noop").trigger(availableNow=True)
+        query = run_to_end(writer.option("checkpointLocation", str(tmp_path / name)).start())
+        assert rows(query) == 3
+        found = set(hosts.iterdir())
+        assert found >= known, "the host of the first query has ended"
+        assert found
+        known = found
 
 
 def rows(query: StreamingQuery) -> int:
