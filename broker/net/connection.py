@@ -622,13 +622,15 @@ class Connection:
             self._waits_for_memory = True
             self._wait()
             if size > LARGE_BYTES and not of_broker:
-                services.timer.schedule(HASTEN_MS, lambda: self._hasten(size))
+                services.timer.schedule(HASTEN_MS, self._hasten)
             return False
         return True
 
-    def _hasten(self, size: int) -> None:
-        """The frame has waited for a moment; meanwhile more of it may have come."""
-        if self._waits_for_memory and self._frame is None and not self.closed:
+    def _hasten(self) -> None:
+        """A frame has waited for a moment, perhaps the one before: more may have come meanwhile."""
+        pending = self._pending
+        if self._waits_for_memory and self._frame is None and pending is not None:
+            size = _SIZE.unpack_from(pending, self._position)[0]
             self._services.memory.hasten(self, size, self._memory_available)
 
     def _memory_available(self, lease: Lease) -> None:

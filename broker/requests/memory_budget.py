@@ -25,8 +25,9 @@ memory until it has a lease.
 
 Requests that arrive fast pass slow ones. A large request that has to wait is not read, and its
 bytes gather in the buffer of the socket. If they fill it at once, or within `HASTEN_MS`, the
-request waits for memory that slow ones do not get. A slow request keeps its memory for as long as
-its client needs to send it: many of them, behind one address, would leave none for a long time.
+request waits as well for memory that slow ones do not get, and uses what is free first. A slow
+request keeps its memory for as long as its client needs to send it: many of them, behind one
+address, would leave none for a long time.
 
 Slow requests give up memory. A request gets the memory for all of it before it is received, so it
 can be received to its end. While others wait, `relieve` sets aside requests that received nothing
@@ -49,6 +50,7 @@ Loop thread only. Nothing here waits: a check and the change that depends on it 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.requests.memory_pool import UNLIMITED, Client, Lease, Pool, Resume
@@ -147,6 +149,7 @@ class MemoryBudget:
         self.small = Pool("small requests")
         self.large = Pool("large requests")
         self.quick = Pool("quick requests")
+        self.large.twin, self.quick.twin = self.quick, self.large
         self.reserve = Pool("requests of brokers")
         # A response is often the only one of its client. Those that have several leave more room.
         self.responses = Pool("responses", share=4)
@@ -235,9 +238,10 @@ class MemoryBudget:
         if lease is None and of_broker:
             pool = self.reserve
             lease = pool.lease(client, size)
-        elif lease is None and pool is self.large and self._may_hasten(sender, size):
-            pool = self.quick
-            lease = pool.lease(client, size)
+        elif lease is None and pool is self.large:
+            resume = partial(self._resume_once, sender, resume)
+            if self._may_hasten(sender, size):
+                lease = self._quick_lease(sender, size, resume)
         if lease is None:
             pool.wait(sender, client, size, resume)
         return lease
@@ -245,20 +249,31 @@ class MemoryBudget:
     def hasten(self, sender: Connection, size: int, resume: Resume) -> None:
         """Look again whether a large request that waits for a lease arrives fast."""
         client = client_of(sender)
-        if not self._may_hasten(sender, size) or not self.large.forget(sender, client):
-            return
-        lease = self.quick.lease(client, size)
-        if lease is not None:
-            resume(lease)
-        else:
-            self.quick.wait(sender, client, size, resume)
+        waits = self.large.has(sender, client) and not self.quick.has(sender, client)
+        if waits and self._may_hasten(sender, size):
+            resume = partial(self._resume_once, sender, resume)
+            lease = self._quick_lease(sender, size, resume)
+            if lease is not None:
+                resume(lease)
 
     def _may_hasten(self, sender: Connection, size: int) -> bool:
-        """Whether a request arrives fast, and its client is within the limit of a client, which is
-        for both pools together."""
+        """Whether a request arrives fast. One that is longer than the pool waits for a large lease
+        alone: with both pools in use it would exceed the memory for requests."""
+        return size <= self.quick.limit and sender.arrives_fast(size)
+
+    def _quick_lease(self, sender: Connection, size: int, resume: Resume) -> Lease | None:
+        """A lease of quick memory, or None: the request waits for it, besides a large lease.
+        Slow requests would not be set aside, and free memory not used, if it waited here alone."""
         client = client_of(sender)
-        held = self.large.clients.get(client, 0) + self.quick.clients.get(client, 0)
-        return (not held or held + size <= self.large.client_limit) and sender.arrives_fast(size)
+        lease = self.quick.lease(client, size)
+        if lease is None:
+            self.quick.wait(sender, client, size, resume)
+        return lease
+
+    def _resume_once(self, sender: Connection, resume: Resume, lease: Lease) -> None:
+        """A request has the first of the leases for which it waited."""
+        self.forget(sender)
+        resume(lease)
 
     def forget(self, sender: Connection) -> None:
         """A connection that may wait is closed."""
@@ -349,7 +364,8 @@ class MemoryBudget:
                     and (aside.of(lease.client) + filled) * 2 <= pool.most_aside(lease.client)
                 ):
                     connection.set_aside()
-                    aside.add(lease, filled)
+                    if lease.pool is pool:
+                        aside.add(lease, filled)
 
     def _let_go_on(self, pool: Pool) -> None:
         """Hand out leases to requests that were set aside and wait for what such requests hold: of

@@ -64,8 +64,10 @@ class Lease:
         """Use more or less, without a check."""
         self.pool.count(self.client, size - self.size)
         shrinks, self.size = size < self.size, size
-        if shrinks and self.pool.waiting:
-            self.pool.offer()
+        if shrinks:
+            for pool in (self.pool, self.pool.twin):
+                if pool is not None and pool.waiting:
+                    pool.offer()
 
     def join(self, other: Lease) -> None:
         """Use what `other` has, too, which ends."""
@@ -98,6 +100,7 @@ class Pool:
         "limit",
         "name",
         "share",
+        "twin",
         "used",
         "waiting",
     )
@@ -109,6 +112,8 @@ class Pool:
         self.limit = UNLIMITED
         #: The limit of one client, also while more is free (ottla.address.request.max.bytes).
         self.client_limit = UNLIMITED
+        #: Another pool whose leases count for the limit of a client, too.
+        self.twin: Pool | None = None
         #: With what needs no lease.
         self.used = 0
         #: Of leases alone.
@@ -154,6 +159,10 @@ class Pool:
         self.waiting += 1
         if not self.is_taken and not is_behind and self._is_fair(client, size):
             self.is_taken = True
+
+    def has(self, waiter: object, client: Client) -> bool:
+        """Whether it waits."""
+        return any(waiter in line for line in self._waiters.get(client, {}).values())
 
     def forget(self, waiter: object, client: Client) -> bool:
         """The waiter is gone. Returns whether it waited."""
@@ -256,10 +265,11 @@ class Pool:
         return self.used + size <= self.limit or not self._used_by
 
     def _is_fair(self, client: Client, size: int) -> bool:
-        held = self._used_by.get(client)
-        if held is None:
-            return True
-        return held + size <= self.client_limit and held <= (self.limit - self.used) // self.share
+        held = self._used_by.get(client, 0)
+        beside = 0 if self.twin is None else self.twin._used_by.get(client, 0)
+        if (held or beside) and held + beside + size > self.client_limit:
+            return False
+        return not held or held <= (self.limit - self.used) // self.share
 
     def is_waited_for(self, client: Client) -> bool:
         """Whether memory of `client` is waited for: the pool is full, or another connection of the

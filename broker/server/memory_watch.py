@@ -99,7 +99,7 @@ class MemoryWatch:
         self._intervals = 0
         self._task: TimerTask | None = None
         if client_bytes > 0:
-            budget.large.client_limit = client_bytes
+            budget.large.client_limit = budget.quick.client_limit = client_bytes
 
     def start(self) -> None:
         """Set the limits now and from time to time."""

@@ -4,6 +4,7 @@ from unittest.mock import Mock
 
 import pytest
 
+import ottla.broker.net.connection as connection_module
 import ottla.broker.net.server as server_module
 from ottla.broker.net.connection import Connection
 from ottla.broker.net.descriptors import LEAST_RESERVED, DescriptorReserve
@@ -265,6 +266,31 @@ async def test_a_fast_client_passes_slow_ones_of_its_address() -> None:
         await late.receive()
         assert memory.large.waiting == 3
         assert len(memory.received) == 1
+
+
+async def test_the_look_at_a_request_is_not_taken_for_one_at_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else a long request would get the little memory of a short one before it."""
+    monkeypatch.setattr(connection_module, "HASTEN_MS", 400)
+    monkeypatch.setattr(Connection, "arrives_fast", lambda self, size: False)
+    memory = budget(1_000_000)
+    short = metadata_request(*(["n" * 30_000] * 3))
+    long = encode_request(1, "t", metadata_request(*(["n" * 30_000] * 8)), 0)
+    async with running_network(memory=memory) as network:
+        client = await network.connect()
+        lease = memory.large.lease("another", memory.large.limit)
+        assert lease is not None
+        client.send(short)
+        await network.until(lambda: memory.large.waiting == 1)
+        lease.release()
+        await client.receive()
+        assert memory.large.lease("another", memory.large.limit) is not None
+        client.writer.write(long[:20_000])
+        await network.until(lambda: memory.large.waiting == 1)
+        monkeypatch.setattr(Connection, "arrives_fast", lambda self, size: True)
+        await network.until(lambda: memory.quick.used > 0)
+        assert memory.quick.used == len(long) - 4
 
 
 @pytest.mark.usefixtures("_nobody_is_fast")

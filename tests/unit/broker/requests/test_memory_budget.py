@@ -614,10 +614,60 @@ def test_one_that_turns_out_to_be_slow_leaves_the_memory_of_quick_ones() -> None
 
 def test_the_limit_of_a_client_holds_for_both_pools() -> None:
     scene = Scene()
-    scene.memory.large.client_limit = 3 * MIB
-    for _ in range(5):
-        fast(scene, "10.0.0.1")
-    assert scene.memory.large.used + scene.memory.quick.used == 3 * MIB
+    memory = scene.memory
+    memory.large.client_limit = memory.quick.client_limit = 3 * MIB
+    others = [scene.begin(f"10.1.0.{number}") for number in range(10)]
+    first, *_ = [fast(scene, "10.0.0.1") for _ in range(5)]
+    assert memory.quick.used == 3 * MIB
+    for other in others:
+        scene.complete(other)
+    assert (memory.large.used, memory.quick.used) == (0, 3 * MIB)
+    slow = scene.begin("10.0.0.1")
+    assert slow not in memory.received
+    for _ in range(3):
+        scene.complete(first)
+        (first, *_) = (each for each in memory.received)  # type: ignore[assignment]
+        assert memory.large.used + memory.quick.used == 3 * MIB
+    assert slow in memory.received
+
+
+def test_fast_ones_use_what_is_free_first_of_both_pools() -> None:
+    """Quick memory may be held for long: by requests that wait for followers, say."""
+    scene = Scene()
+    slow = [scene.begin(f"10.1.0.{number}") for number in range(10)]
+    quick = [fast(scene, f"10.2.0.{number}") for number in range(4)]
+    first, second = fast(scene, "10.0.0.1"), fast(scene, "10.0.0.2")
+    assert scene.resumed == []
+    scene.complete(slow[0])
+    scene.complete(quick[0])
+    assert scene.resumed == [first, second]
+    memory = scene.memory
+    assert (memory.large.waiting, memory.quick.waiting) == (0, 0)
+    assert (memory.large.used, memory.quick.used) == (10 * MIB, 4 * MIB)
+
+
+def test_announced_bytes_that_do_not_come_delay_no_fast_ones() -> None:
+    scene = Scene()
+    for number in range(10):
+        scene.begin(f"10.1.0.{number}")
+    for number in range(4):
+        fast(scene, f"10.2.0.{number}").receive(1 << 20)  # handled, for a long time
+    waiting = fast(scene, "10.0.0.1")
+    scene.look()
+    scene.look()
+    assert scene.resumed == [waiting]
+
+
+def test_both_pools_together_take_no_more_than_their_memory() -> None:
+    scene = Scene()
+    memory = scene.memory
+    for number in range(10):
+        scene.begin(f"10.1.0.{number}")
+    longer = fast(scene, "10.0.0.1", memory.quick.limit + 1)
+    assert longer not in memory.received
+    assert memory.quick.used + memory.large.used <= memory.quick.limit + memory.large.limit
+    short = fast(scene, "10.0.0.2")
+    assert short in memory.received, "the longer one does not wait here"
 
 
 def test_a_client_that_waits_for_its_share_does_not_have_others_set_aside() -> None:
