@@ -81,6 +81,7 @@ from ottla.storage.records.validation import (
     ValidatedRecords,
     assign,
     prepare_for_follower,
+    runs,
     validate_records,
 )
 from ottla.storage.records.validation_budget import ValidationBudget
@@ -422,7 +423,7 @@ class Log:
             raise UnexpectedAppendOffset(self.name, first, last, end)
         # A batch that is larger than segment.bytes gets a segment of its own: the leader has it
         # from before a change. Kafka rejects it, and the replica never catches up.
-        for run in _runs(accepted, self.config.segment_bytes):
+        for run in runs(accepted, self.config.segment_bytes):
             changes = self._changes(AppendOrigin.REPLICATION, None)
             changes.check(run)
             info = self._write(run, changes, now_ms)
@@ -893,23 +894,6 @@ class Log:
         """The directory of the partition has been renamed to `path`."""
         self.local.move_to(path)
         self.leader_epochs.path = self._directory.leader_epoch_path
-
-
-def _runs(accepted: Accepted, limit: int) -> Iterator[Accepted]:
-    """The batches in runs that each fit into a segment, or are one batch: the leader may have
-    larger segments."""
-    view = memoryview(accepted.buffer)
-    if len(view) <= limit:
-        yield accepted
-        return
-    start = 0
-    run: list[AcceptedBatch] = []
-    for batch in accepted.batches:
-        if run and batch.position + batch.size - start > limit:
-            yield Accepted(view[start : batch.position], run, -1)
-            run, start = [], batch.position
-        run.append(batch._replace(position=batch.position - start))
-    yield Accepted(view[start:], run, -1)
 
 
 class _ProducerChanges:

@@ -10,6 +10,7 @@ of timestamps, another compression type, messages of an old magic.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from ottla.protocol.records.batch import (
@@ -230,6 +231,23 @@ def prepare_for_follower(records: bytearray | memoryview | bytes) -> Accepted:
         previous = batch.last_offset
         accepted.append(batch)
     return Accepted(memoryview(records)[:end], accepted, -1)
+
+
+def runs(accepted: Accepted, limit: int) -> Iterator[Accepted]:
+    """The batches in runs of at most `limit` bytes, or of one batch: the leader may have larger
+    segments."""
+    view = memoryview(accepted.buffer)
+    if len(view) <= limit:
+        yield accepted
+        return
+    start = 0
+    run: list[AcceptedBatch] = []
+    for batch in accepted.batches:
+        if run and batch.position + batch.size - start > limit:
+            yield Accepted(view[start : batch.position], run, -1)
+            run, start = [], batch.position
+        run.append(batch._replace(position=batch.position - start))
+    yield Accepted(view[start:], run, -1)
 
 
 def _unchanged(position: int, header: BatchHeader) -> AcceptedBatch:
