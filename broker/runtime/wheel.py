@@ -34,6 +34,10 @@ clock the owner uses.
 from collections.abc import Callable
 from heapq import heappop, heappush
 
+# Tasks that leave their buckets in one call of `advance`: more than a millisecond of work. The
+# sessions of a hundred thousand members, which heartbeats postpone, may be in one bucket.
+TASKS_AT_ONCE = 4096
+
 
 class TimerTask:
     """One pending callback. Also the link of the bucket's list, so that cancel is O(1)."""
@@ -172,23 +176,30 @@ class TimingWheel:
     def advance(self, now_ms: int) -> list[TimerTask]:
         """Move the clock to `now_ms` and hand out what is due, in order of ticks.
 
+        After `TASKS_AT_ONCE` it stops: `next_expiration_ms` is not later than `now_ms` then.
         A task handed out is no longer pending; the owner runs its callback. Tasks of the same
         tick come out in the order of insertion, unless they fell from different levels.
         """
         due: list[TimerTask] = []
         heap = self._heap
+        left = TASKS_AT_ONCE
         while heap and heap[0][0] <= now_ms:
-            due_ms, _, bucket = heappop(heap)
-            bucket.expiration_ms = -1
+            due_ms, order, bucket = heappop(heap)
             self._now_ms = max(self._now_ms, due_ms)
             task = bucket._next
-            bucket._next = bucket._previous = bucket
             while task is not None and task is not bucket:
                 following = task._next
+                if not left or following is None:
+                    heappush(heap, (due_ms, order, bucket))
+                    return due
+                left -= 1
+                bucket._next = following
+                following._previous = bucket
                 if not self.insert(task):
                     task._next = task._previous = None
                     due.append(task)
                 task = following
+            bucket.expiration_ms = -1
         now_ms -= now_ms % self.tick_ms
         self._now_ms = max(self._now_ms, now_ms)
         return due

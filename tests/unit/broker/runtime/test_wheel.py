@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.runtime.wheel import TimerTask, TimingWheel
+from ottla.broker.runtime.wheel import TASKS_AT_ONCE, TimerTask, TimingWheel
 
 
 def nothing() -> None:
@@ -99,6 +99,28 @@ def test_a_postponed_task_expires_later_but_never_earlier() -> None:
     assert wheel.advance(900) == [task]
     assert not task.postpone(2_000)  # it was handed out
     assert wheel.next_expiration_ms() is None
+
+
+def test_many_postponed_tasks_of_a_bucket_move_in_several_calls() -> None:
+    wheel = TimingWheel()
+    tasks = [insert(wheel, 45_000 + number % 50) for number in range(2 * TASKS_AT_ONCE + 100)]
+    for task in tasks:
+        assert task.postpone(90_000)
+    calls = 0
+    while (next_ms := wheel.next_expiration_ms()) is not None and next_ms < 80_000:
+        assert wheel.advance(60_000) == []
+        calls += 1
+        assert all(task.is_pending for task in tasks)
+        if calls == 1:
+            assert tasks.pop().cancel()
+            tasks.insert(TASKS_AT_ONCE, insert(wheel, 90_000))  # before those that have not moved
+    assert calls >= 3
+    due: list[TimerTask] = []
+    while wheel.next_expiration_ms() is not None:
+        found = wheel.advance(95_000)
+        assert len(found) <= TASKS_AT_ONCE
+        due += found
+    assert due == tasks
 
 
 def test_catch_up_moves_the_clock_only_while_nothing_is_due() -> None:
