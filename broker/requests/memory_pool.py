@@ -76,10 +76,11 @@ class Lease:
 
     def move(self, pool: Pool) -> None:
         """Use memory of another pool instead, without a check."""
-        size = self.size
-        self.release()
-        self.pool = pool
-        self.resize(size)
+        old, self.pool = self.pool, pool
+        pool.count(self.client, self.size)  # first: others may get what the old one has free now
+        old.count(self.client, -self.size)
+        if old.waiting:
+            old.offer()
 
     def release(self) -> None:
         """Give all of it back; those that wait may get it now."""
