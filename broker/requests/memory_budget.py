@@ -383,7 +383,7 @@ class MemoryBudget:
                 and not (pool.is_taken and lease.has_passed)
             ):
                 is_taken = pool.is_taken
-                if pool.hand_out_to(connection, client) and is_taken:
+                if pool.hand_out_to(connection, client, lease.size) and is_taken:
                     lease.has_passed = True
                     return
 

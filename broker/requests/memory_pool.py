@@ -248,10 +248,13 @@ class Pool:
         self.count(client, size)
         resume(Lease(self, client, size))
 
-    def hand_out_to(self, waiter: object, client: Client) -> bool:
-        """Hand a lease out of turn to one that was set aside, if it waits and there is room."""
+    def hand_out_to(self, waiter: object, client: Client, own: int) -> bool:
+        """Hand a lease out of turn to one that was set aside with `own` bytes, if it waits and
+        there is room, or nothing but it: it may be longer than the pool."""
         line = self._waiters.get(client, OrderedDict()).get(_SET_ASIDE)
-        if line is None or waiter not in line or not self._fits(line[waiter][0]):
+        if line is None or waiter not in line:
+            return False
+        if not self._fits(line[waiter][0]) and self.held != own:
             return False
         self._hand_out(client, _SET_ASIDE, waiter)
         return True

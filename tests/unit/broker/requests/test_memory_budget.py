@@ -18,7 +18,7 @@ from ottla.broker.requests.memory_budget import (
     MemoryBudget,
     client_of,
 )
-from ottla.broker.requests.memory_pool import GRANTS_AT_ONCE, Lease, Pool
+from ottla.broker.requests.memory_pool import GRANTS_AT_ONCE, UNLIMITED, Lease, Pool
 from ottla.broker.requests.request_context import ANONYMOUS, Principal
 from ottla.broker.runtime.tasks import spawn
 from ottla.protocol.registry import ApiKey
@@ -656,6 +656,35 @@ def test_announced_bytes_that_do_not_come_delay_no_fast_ones() -> None:
     scene.look()
     scene.look()
     assert scene.resumed == [waiting]
+
+
+@pytest.mark.parametrize("client_limit", [UNLIMITED, 1 * MIB])
+def test_a_request_longer_than_the_pool_goes_on_after_it_was_set_aside(client_limit: int) -> None:
+    """The limits shrink while the broker needs more memory itself."""
+    scene = Scene()
+    memory = scene.memory
+    memory.large.limit = 2 * MIB
+    memory.large.client_limit = client_limit
+    longer = scene.begin("10.0.0.1", 3 * MIB)
+    longer.receive(MIB // 2)
+    other = scene.begin("10.0.0.2")
+    for _ in range(3):
+        scene.look()
+    assert scene.resumed == [other]
+    scene.complete(other)
+    resumed: list[Lease] = []
+
+    def resume(rest: Lease) -> None:
+        resumed.append(rest)
+        memory.go_on(longer, rest)  # type: ignore[arg-type]
+
+    memory.take_up(longer, 3 * MIB - MIB // 2, resume)  # type: ignore[arg-type]
+    last = scene.begin("10.0.0.1", 3 * MIB)
+    scene.look()
+    assert len(resumed) == 1
+    scene.complete(longer)
+    assert scene.resumed == [other, last]
+    assert not scene.closed
 
 
 def test_both_pools_together_take_no_more_than_their_memory() -> None:
