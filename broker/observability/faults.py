@@ -418,7 +418,10 @@ def gone_log_faults(paths: Sequence[str]) -> list[Fault]:
 
 def unusable_log_faults(logs: Mapping[str, str]) -> list[Fault]:
     """(reason) by path of the logs that the start could not open because of one of their files."""
-    fix = "repair the file or its rights, or mount the disk that has it, and restart the broker"
+    fix = (
+        "repair the file or its rights, or mount the disk that has it, or move the directory away "
+        "if its records are lost; then restart the broker"
+    )
     found = [
         Fault(HELD_LOG, path, False, f"log {path} cannot be opened: {reason}", fix)
         for path, reason in islice(sorted(logs.items()), _LISTED_MAX)

@@ -22,6 +22,8 @@ from ottla.broker.runtime.tasks import spawn
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import StoreError
 from ottla.controller.tree.znodes_admin import encode_log_dir_event
+from ottla.protocol.steps import Steps, run
+from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.broker.replication.fetcher_manager import FetcherManager
@@ -65,6 +67,7 @@ class LogDirFailureHandler:
         self._needs_all = needs_all
         self._known: set[str] = set()
         self._retries_unstarted = False
+        self._confirms_gone = False
 
     def check(self) -> None:
         """Handles the log directories that have failed since the last check, logs that are gone,
@@ -73,9 +76,11 @@ class LogDirFailureHandler:
             if directory not in self._known:
                 self._known.add(directory)
                 self._take_offline(directory)
-        if gone := set(self._log_manager.confirm_gone()):
-            self._stop_serving([each for each in self._hosted() if each.log in gone])
-            spawn(self._notify_controller(), name="log-dir-event")
+        if not self._confirms_gone:
+            self._confirms_gone = True
+            rest = run(self._stop_serving_gone())
+            if rest is not None:
+                spawn(rest, name="gone-logs")
         unstarted, partitions = self._replica_manager.unstarted, self._replica_manager.partitions
         unstarted.intersection_update(partitions)
         if unstarted and not self._retries_unstarted:
@@ -122,6 +127,21 @@ class LogDirFailureHandler:
             self._on_all_failed()
             return
         spawn(self._notify_controller(), name="log-dir-event")
+
+    def _stop_serving_gone(self) -> Steps[None]:
+        """In turns: somebody may have deleted thousands."""
+        try:
+            gone = yield from self._log_manager.confirm_gone()
+            partitions = self._replica_manager.partitions
+            for log in gone:
+                partition = partitions.get(TopicPartition(log.topic, log.partition))
+                if partition is not None and partition.log is log:
+                    self._stop_serving([partition])
+                yield
+        finally:
+            self._confirms_gone = False
+        if gone:
+            spawn(self._notify_controller(), name="log-dir-event")
 
     def _hosted(self) -> Iterable[Partition]:
         return self._replica_manager.partitions.values()

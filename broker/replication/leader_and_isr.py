@@ -157,7 +157,8 @@ class LeaderAndIsrApplier:
         partitions, NO_TOPIC_ID if they have none, and the zero id if they do not tell."""
         logs = [self._log_manager.get(*key) for key in partitions if key.topic == topic]
         ids = {log.topic_id for log in logs if log is not None} - {None}
-        if len(ids) > 1 or (None in logs and self._log_manager.offline_directories):
+        missing = self._log_manager.offline_directories or self._log_manager.unusable_logs
+        if len(ids) > 1 or (None in logs and missing):
             return ZERO_UUID
         return ids.pop() or NO_TOPIC_ID if ids else NO_TOPIC_ID
 

@@ -35,11 +35,12 @@ MAX_TOPICS_NAMED = 5
 
 # The least that a start writes: meta.properties, checkpoints, the embedded znode store.
 SPACE_NEEDED_BYTES = 64 * 1024
-# Checkpoints and other files of the directory, the embedded store, and logs of partitions.
+# Logs of partitions.
+_LOG = re.compile(r".+-\d+(\.[0-9a-f]+-(delete|future|stray))?")
+# Checkpoints and other files of the directory, the embedded store, and logs.
 _OURS = re.compile(
     r"meta\.properties|\.lock|\.kafka_cleanshutdown|.*-checkpoint|ottla-znodes\.db.*"
-    r"|ottla-log-dirs\.json|ottla-zookeeper-zxid"
-    r"|.+-\d+(\.[0-9a-f]+-(delete|future|stray))?"
+    rf"|ottla-log-dirs\.json|ottla-zookeeper-zxid|{_LOG.pattern}"
 )
 # Of a store for remote segments that is a directory.
 _STORE_DIRECTORY = "storage.root"
@@ -155,24 +156,33 @@ def _problem(path: str) -> StartError | None:
             f" in {existing}). The broker runs as user {os.geteuid()}: give it the right to write "
             "there, or name another directory."
         )
+    of_logs: StartError | None = None
+    has_usable_logs = False
     for each in (path, *_files(path)):
+        is_log = each != path and _LOG.fullmatch(os.path.basename(each)) is not None
         if _may_use(each):
-            continue
-        if _leads_nowhere(each):
-            return _dangling(each)
-        owner = os.lstat(each).st_uid
-        if owner != os.geteuid():
-            return WrongOwner(
-                f"log directory {path} belongs to another user: the owner of {each} is user "
-                f"{owner}, and the broker runs as user {os.geteuid()}, without the right to write. "
-                f"Run `chown -R {os.geteuid()} {path}`, or start the broker as user {owner}."
-            )
-        return DirectoryUnwritable(
-            f"no directory of log.dirs can be written: {path} (Permission denied: {each}). The "
-            f"broker runs as user {os.geteuid()}: give it the right to write there (chmod -R u+rwX"
-            f" {path}), or name another directory."
+            has_usable_logs |= is_log
+        elif not is_log:
+            return _dangling(each) if _leads_nowhere(each) else _without_rights(path, each)
+        elif of_logs is None and not _leads_nowhere(each):
+            of_logs = _without_rights(path, each)
+    # One log that cannot be used is no reason not to serve the others.
+    return None if has_usable_logs else of_logs
+
+
+def _without_rights(path: str, each: str) -> StartError:
+    owner = os.lstat(each).st_uid
+    if owner != os.geteuid():
+        return WrongOwner(
+            f"log directory {path} belongs to another user: the owner of {each} is user "
+            f"{owner}, and the broker runs as user {os.geteuid()}, without the right to write. "
+            f"Run `chown -R {os.geteuid()} {path}`, or start the broker as user {owner}."
         )
-    return None
+    return DirectoryUnwritable(
+        f"no directory of log.dirs can be written: {path} (Permission denied: {each}). The "
+        f"broker runs as user {os.geteuid()}: give it the right to write there (chmod -R u+rwX"
+        f" {path}), or name another directory."
+    )
 
 
 def _leads_nowhere(path: str) -> bool:

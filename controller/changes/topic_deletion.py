@@ -28,6 +28,7 @@ from ottla.controller.state_machines.partitions import PartitionStateMachine
 from ottla.controller.state_machines.replicas import ReplicaStateMachine
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import DeleteOp, NoNode, NotEmpty, Op
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.listed import listed
 from ottla.protocol.steps import Turn, over
 from ottla.protocol.topics import TopicPartition
@@ -161,16 +162,21 @@ class TopicDeletionManager:
         to an earlier LeaderAndIsr meanwhile, went offline, and its topic ineligible. Nothing would
         bring it online: there is no such replica on its broker any more. So its deletion is started
         again, which the broker confirms. So is that of a log whose directory somebody has removed.
+
+        A replica whose log is offline, which no LeaderAndIsr has told as the topic is being
+        deleted, waits for the next start of its broker.
         """
         failed: list[PartitionReplica] = []
         done: list[PartitionReplica] = []
-        offline = self.context.offline_directories.get(broker_id, set())
+        offline = self.context.offline_directories.setdefault(broker_id, set())
         gone: dict[str, None] = {}
         async for partition, code in over(outcome):
             replica = PartitionReplica(partition, broker_id)
             # The broker of the replica may have failed meanwhile.
             if self.context.replica_states.get(replica) is ReplicaState.DELETION_STARTED:
                 (failed if code else done).append(replica)
+                if code == ErrorCode.KAFKA_STORAGE_ERROR:
+                    offline.add(partition)
             elif not code and partition in offline:
                 offline.discard(partition)
                 gone[partition.topic] = None
@@ -180,7 +186,8 @@ class TopicDeletionManager:
             await self.replicas.handle_state_changes(done, ReplicaState.DELETION_SUCCESSFUL)
             await self.resume_deletions(dict.fromkeys(each.partition[0] for each in done))
         await self.resume_deletion_for_topics(gone)
-        return tuple(dict.fromkeys(each.partition.topic for each in failed))
+        refused = (each.partition for each in failed if each.partition not in offline)
+        return tuple(dict.fromkeys(partition.topic for partition in refused))
 
     async def fail_replica_deletion(self, replicas: Iterable[PartitionReplica]) -> None:
         """The deletion of replicas failed: an error, or their broker or log directory failed."""

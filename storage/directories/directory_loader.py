@@ -12,6 +12,7 @@ from ottla.storage.directories.same_directory import is_log_directory
 from ottla.storage.errors import CorruptFile
 from ottla.storage.files.checkpoints import Offsets, read_clean_shutdown, read_offset_checkpoint
 from ottla.storage.files.deletions import Deletions
+from ottla.storage.files.fs import UNUSABLE_FILE
 from ottla.storage.files.layout import (
     CLEAN_SHUTDOWN_FILE,
     CLEANER_CHECKPOINT,
@@ -29,6 +30,7 @@ from ottla.storage.files.open_files import OpenFiles
 from ottla.storage.files.set_aside import of_directory
 from ottla.storage.log.local_log import PartitionDirectory
 from ottla.storage.log.log import Log
+from ottla.storage.recovery.directory_repair import NOT_THERE
 from ottla.storage.recovery.load_progress import DirectoryProgress, bytes_to_recover
 from ottla.storage.recovery.recovery import Opening, open_log
 
@@ -123,7 +125,10 @@ def _load(
         _offsets(directory, CLEANER_CHECKPOINT),
     )
     loaded = LoadedDirectory(directory, clean)
-    names = [name for name in fs.list_directories(root) if f"{root}/{name}" not in ignored]
+    dangling: list[str] = []
+    listed = fs.list_directories(root, dangling)
+    names = [name for name in listed if f"{root}/{name}" not in ignored]
+    _note_dangling(loaded, dangling, checkpoints)
     if not clean and any(parse_partition_directory(name) for name in names):
         logger.warning("Log dir %s was not shut down cleanly, recovering its logs", root)
     progress = opening.progress
@@ -159,6 +164,21 @@ def _load(
             if progress is not None:
                 progress.add_loaded(planned.get(name, 0), progress.recovered_bytes - read_before)
     return loaded
+
+
+def _note_dangling(
+    loaded: LoadedDirectory, names: Sequence[str], checkpoints: _Checkpoints
+) -> None:
+    """Partition directories that are links which cannot be used are logs that cannot be opened."""
+    directory = loaded.directory
+    for name in names:
+        parsed = parse_partition_directory(name)
+        if parsed is None or parsed[2]:
+            continue
+        path = f"{directory.path}/{name}"
+        text = f"a symbolic link to {directory.fs.real_path(path)}, which {NOT_THERE}"
+        if directory.note_unusable(path, FileNotFoundError(errno.ENOENT, text, path)):
+            loaded.unusable[parsed[:2]] = checkpoints.of(parsed[:2])
 
 
 def _open_log(
@@ -217,7 +237,12 @@ def _plan(
         if not clean:
             is_future = parsed[2] == FUTURE_DIRECTORY_SUFFIX
             point = None if is_future else checkpoints.recovery_points.get(parsed[:2])
-            files = directory.fs.list_files(f"{directory.path}/{name}")
+            try:
+                files = directory.fs.list_files(f"{directory.path}/{name}")
+            except OSError as error:
+                if error.errno not in UNUSABLE_FILE:
+                    raise
+                continue  # it will not be opened
             planned[name] = bytes_to_recover(files, point or 0)
     progress.recovery_bytes = sum(planned.values())
     progress.logs = logs

@@ -50,6 +50,7 @@ from ottla.storage.files.fs import FileSystem, RealFileSystem
 from ottla.storage.files.layout import (
     FUTURE_DIRECTORY_SUFFIX,
     UniqueName,
+    parse_partition_directory,
     partition_directory_name,
     unique_directory_name,
 )
@@ -284,7 +285,7 @@ class LogManager:
         """
         unclean = close_logs(self._every_log(), run_all)
         # A log that could not be opened may not have been recovered.
-        unclean.update(self._unusable.values())
+        unclean.update(each for each in self.directories.all if each.unusable)
         self.checkpoint_all()
         if forgets_missing:
             self.known_directories.forget_missing()
@@ -440,7 +441,8 @@ class LogManager:
         With a note the log is set aside: renamed to `-stray` and kept. Slices stay readable. Does
         nothing when there is no such log. Raises LogDirectoryOffline. Without space or memory for
         the rename it is retried, and the partition is not created again before. A future log whose
-        directory has failed is left there: it is no replica.
+        directory has failed is left there: it is no replica. A log that could not be opened is left
+        there as well, with LogDirectoryOffline.
         """
         key = (topic, partition)
         with suppress(LogDirectoryOffline):
@@ -449,10 +451,15 @@ class LogManager:
         if log is not None:
             self._placement.changed()
             self._retirements.retire(log, now_ms, note)
+        elif key in self._unusable:
+            raise LogDirectoryOffline(self._unusable[key].path, f"{topic}-{partition} may be there")
 
     def has_set_aside(self, topic: str, partition: int) -> bool:
-        """Whether `open_set_aside` may find a log."""
-        return bool(paths_set_aside(self.directories.online(), topic, partition))
+        """Whether `open_set_aside` may find a log that is to be taken back. It is older than one
+        that could not be opened."""
+        return (topic, partition) not in self._unusable and bool(
+            paths_set_aside(self.directories.online(), topic, partition)
+        )
 
     def open_set_aside(
         self,
@@ -514,6 +521,9 @@ class LogManager:
         current = self._logs[key]
         if self._is_same(current.log_directory.path, target.path):
             raise ValueError(f"{current.name} is in {directory} already")
+        path = f"{target.path}/{partition_directory_name(topic, partition)}"
+        if path in target.unusable and self.fs.exists(path):
+            raise LogDirectoryOffline(target.path, f"{path} is there, and cannot be opened")
         future = self._future.get(key)
         if future is not None and future.log_directory is target:
             return future
@@ -558,8 +568,8 @@ class LogManager:
             )
         if self._is_same(current.path, future.path):
             raise OverlappingDirectories(f"{current.path} and {future.path} are one directory")
-        # Without the recovery point that the partition had when it was in this directory before.
-        self._checkpoints.write_recovery_points(future.log_directory)
+        # Without the offsets that the partition had when it was in this directory before.
+        self._checkpoints.forget(future.log_directory, key)
         if current.topic_id is not None:
             self.assign_topic_id(future, current.topic_id)
         self._retirements.finish_all_of(topic, partition)
@@ -668,18 +678,20 @@ class LogManager:
         for directory, its in paths.items():
             directory.find_suspects(its)
 
-    def confirm_gone(self) -> list[Log]:
+    def confirm_gone(self) -> Steps[list[Log]]:
         """The logs that are gone since the last call, among those that an operation or `find_gone`
-        has missed. On the thread that owns the logs, so that none of them is renamed meanwhile."""
+        has missed. On the thread that owns the logs, so that none of them is renamed meanwhile.
+
+        May pause between two logs."""
         found: list[Log] = []
         for directory in self.directories.online():
-            suspects, directory.suspects = directory.suspects, set()
-            if not suspects:
-                continue
-            for log in self.logs():
-                if log.path not in suspects or log.is_offline or not directory.lacks(log.path):
+            suspects, directory.suspects = directory.suspects, {}
+            for path in tuple(suspects):  # a worker thread may add one at this moment
+                yield
+                log = self._log_at(path)
+                if log is None or log.is_offline or not directory.lacks(path):
                     continue
-                directory.gone.add(log.path)
+                directory.gone.add(path)
                 found.append(log)
                 logger.error(
                     "The directory %s of a log was deleted or moved: this replica is offline, the"
@@ -688,6 +700,11 @@ class LogManager:
                     log.path,
                 )
         return found
+
+    def _log_at(self, path: str) -> Log | None:
+        parsed = parse_partition_directory(os.path.basename(path))
+        log = None if parsed is None else self._logs.get(parsed[:2])
+        return log if log is not None and log.path == path else None
 
     def find_restored(self) -> list[tuple[LogDirectory, set[str]]]:
         """The paths no longer set aside, for `forget_restored`. May run in a worker thread."""

@@ -66,6 +66,9 @@ class OffsetCheckpoints:
         """
         is_known = self._directories.may_be_in_checkpoint
         with self._lock:
+            for (_, path), offsets in self._kept.items():
+                if path == directory.path:
+                    offsets.pop(key, None)
             if any(
                 is_known(directory, name, key)
                 for name in (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT)

@@ -103,6 +103,7 @@ class Retirements:
             if directory.is_offline:
                 del self._waiting[path]
         del self._waiting[path]
+        directory.gone.discard(path)  # somebody has put it back
         log.move_to(renamed)
         if note is None:
             due_ms = now_ms + log.config.file_delete_delay_ms

@@ -60,7 +60,7 @@ class FileSystem(Protocol):
     def remove_tree(self, path: str) -> None: ...
     def make_directory(self, path: str) -> None: ...
     def list_files(self, path: str, dangling: list[str] | None = None) -> dict[str, int]: ...
-    def list_directories(self, path: str) -> list[str]: ...
+    def list_directories(self, path: str, dangling: list[str] | None = None) -> list[str]: ...
     def exists(self, path: str) -> bool: ...
     def identity(self, path: str) -> tuple[int, int]: ...
     def real_path(self, path: str) -> str: ...
@@ -125,8 +125,8 @@ class RealFileSystem:
     def list_files(self, path: str, dangling: list[str] | None = None) -> dict[str, int]:
         """The regular files of a directory and their sizes in bytes.
 
-        Without those that cannot be used: links to nowhere, whose names are added to `dangling`,
-        and in circles.
+        Without those that cannot be used: links to nowhere, in circles, and to where this user may
+        not look. Their names are added to `dangling`.
         """
         found: dict[str, int] = {}
         with os.scandir(path) as entries:
@@ -137,20 +137,24 @@ class RealFileSystem:
                     elif dangling is not None and _leads_nowhere(entry):
                         dangling.append(entry.name)
                 except OSError as error:
-                    if error.errno not in UNUSABLE_FILE:
-                        raise
+                    _note_unusable(entry, error, dangling)
         return found
 
-    def list_directories(self, path: str) -> list[str]:
+    def list_directories(self, path: str, dangling: list[str] | None = None) -> list[str]:
+        """The names of the directories in a directory, and of links to directories, in order.
+
+        Links that cannot be used are added to `dangling`.
+        """
         found: list[str] = []
         with os.scandir(path) as entries:
             for entry in entries:
                 try:
                     if entry.is_dir():
                         found.append(entry.name)
+                    elif dangling is not None and _leads_nowhere(entry):
+                        dangling.append(entry.name)
                 except OSError as error:
-                    if error.errno not in UNUSABLE_FILE:
-                        raise
+                    _note_unusable(entry, error, dangling)
         return sorted(found)
 
     def identity(self, path: str) -> tuple[int, int]:
@@ -179,6 +183,14 @@ class RealFileSystem:
 
 def _leads_nowhere(entry: os.DirEntry[str]) -> bool:
     return entry.is_symlink() and not os.path.exists(entry.path)
+
+
+def _note_unusable(entry: os.DirEntry[str], error: OSError, dangling: list[str] | None) -> None:
+    """Raise `error` if it is one of the disk. Otherwise the entry is gone, or it is a link."""
+    if error.errno not in UNUSABLE_FILE:
+        raise error
+    if dangling is not None and entry.is_symlink():
+        dangling.append(entry.name)
 
 
 def write_fully(fs: FileSystem, descriptor: int, buffer: Buffer, position: int) -> None:

@@ -89,7 +89,7 @@ class LogDirectory:
         #: offline until the broker is restarted; `LogManager.confirm_gone` has looked.
         self.gone: set[str] = set()
         #: Paths of logs that were not found, perhaps because they are renamed at this moment.
-        self.suspects: set[str] = set()
+        self.suspects: dict[str, None] = {}
         #: Logs that are not open, by their paths, and why: one of their files cannot be used.
         self.unusable: dict[str, str] = {}
         self._identity: tuple[int, int] | None = None
@@ -142,7 +142,7 @@ class LogDirectory:
         exception to raise."""
         gone = None if self.is_offline else self._gone_log(error)
         if gone is not None:
-            self.suspects.add(gone)
+            self.suspects[gone] = None
             return LogGone(self.path, gone)
         if not self.is_offline:
             self.append_error = LogDirectoryOffline(self.path, str(error))
@@ -157,14 +157,17 @@ class LogDirectory:
         return LogDirectoryOffline(self.path, str(error))
 
     def note_unusable(self, path: str, error: OSError) -> bool:
-        """Whether the log at `path` cannot be opened because of one of its files, which says
-        nothing about the disk: another user owns it, or it is a link to a disk that is not mounted.
+        """Whether the log at `path` cannot be opened because of its directory or one of its files,
+        which says nothing about the disk: another user owns it, or it is a link to a disk that is
+        not mounted.
 
         Nothing of it is changed, and its partition is offline until the broker is started again.
         """
         if error.errno not in UNUSABLE_FILE or not isinstance(error.filename, str):
             return False
-        if os.path.dirname(error.filename) != path or not self.fs.exists(path):
+        if error.filename != path and (
+            os.path.dirname(error.filename) != path or not self.fs.exists(path)
+        ):
             return False
         self.unusable[path] = f"{error.filename}: {error.strerror or error}"
         logger.error(
@@ -243,7 +246,7 @@ class LogDirectory:
             return
         for path in paths:
             if os.path.basename(path) not in names and path not in self.gone:
-                self.suspects.add(path)
+                self.suspects[path] = None
 
     def mark_full(self, reason: str) -> DiskFull:
         """Reject appends until there is space again. Returns the exception to raise."""

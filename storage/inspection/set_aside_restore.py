@@ -7,6 +7,7 @@ checkpoints change before names, and a name changes before what it makes needles
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -66,6 +67,8 @@ from ottla.storage.files.set_aside import (
 from ottla.storage.log.batch_scan import CorruptLog, check_checksum, walk_batches
 from ottla.storage.log.segment import MAX_RELATIVE_OFFSET, Segment
 from ottla.storage.log.segment_file import PinnedFile
+
+logger = logging.getLogger("ottla.storage")
 
 # The files of a log directory: other directories have none of these.
 _OF_LOG_DIRECTORY = (META_PROPERTIES, LOCK_FILE, RECOVERY_POINT_CHECKPOINT)
@@ -128,15 +131,20 @@ class _Extent(NamedTuple):
 def find_set_aside(fs: FileSystem, roots: Sequence[str]) -> list[SetAside]:
     """All items of the log directories. Read-only; a broker may run.
 
-    A future log without a current log in `roots` is one, too. Raises OSError.
+    A future log without a current log in `roots` is one, too. A log that this user may not read is
+    passed over with a warning. Raises OSError.
     """
+    away: list[str] = []  # on disks that are not mounted
     parsed = [
         (root, name, found)
         for root in dict.fromkeys(roots)
-        for name in fs.list_directories(root)
+        for name in fs.list_directories(root, away)
         if (found := parse_partition_directory(name)) is not None
     ]
-    current = {found[:2] for _, _, found in parsed if not found[2]}
+    names = [*(name for _, name, _ in parsed), *away]
+    current = {
+        found[:2] for found in map(parse_partition_directory, names) if found and not found[2]
+    }
     items: list[SetAside] = []
     for root, name, (topic, partition, suffix) in parsed:
         path = f"{root}/{name}"
@@ -149,6 +157,8 @@ def find_set_aside(fs: FileSystem, roots: Sequence[str]) -> list[SetAside]:
                 items += of_files(fs.list_files(path), path, topic, partition)
         except FileNotFoundError:
             continue  # a broker has removed it meanwhile
+        except PermissionError as error:
+            logger.warning("Cannot look into %s: %s", path, error.strerror)
     return items
 
 

@@ -25,6 +25,9 @@ logger = logging.getLogger("ottla.storage")
 
 _TEMPORARY_SUFFIX = ".tmp"
 
+#: About the target of a symbolic link.
+NOT_THERE = "is not there, or not for this user"
+
 
 def clean_directory(fs: FileSystem, path: str, *, is_compacted: bool = False) -> dict[str, int]:
     """Leave complete segments and other valid files only. Returns their names and sizes.
@@ -46,7 +49,7 @@ def clean_directory(fs: FileSystem, path: str, *, is_compacted: bool = False) ->
     for name in dangling:
         if name.endswith(LOG_SUFFIX) and offset_of_file(name) is not None:
             target = fs.real_path(f"{path}/{name}")
-            text = f"a symbolic link to {target}, which is not there"
+            text = f"a symbolic link to {target}, which {NOT_THERE}"
             raise FileNotFoundError(errno.ENOENT, text, f"{path}/{name}")
     if any(_is_unfinished(name) for name in names):
         swaps = _remove_temporaries(fs, path, names)

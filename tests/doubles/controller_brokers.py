@@ -178,7 +178,9 @@ class SimulatedBroker:
             and leader_epoch < hosted.leader_epoch
         ):
             return ErrorCode.FENCED_LEADER_EPOCH
-        if delete and (self.refuse_deletion or partition in self.lost_directory):
+        if delete and self.refuse_deletion:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if delete and partition in self.lost_directory:
             return ErrorCode.KAFKA_STORAGE_ERROR
         if delete:
             self.hosted.pop(partition, None)

@@ -305,7 +305,7 @@ class MemoryFileSystem:
             if os.path.dirname(name) == path
         }
 
-    def list_directories(self, path: str) -> list[str]:
+    def list_directories(self, path: str, dangling: list[str] | None = None) -> list[str]:
         self._call("list_directories", path)
         return sorted(
             os.path.basename(name)

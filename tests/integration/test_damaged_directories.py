@@ -46,7 +46,20 @@ def test_a_directory_beside_a_log_does_not_take_its_place(copy: Path, name: str)
         assert [broker.end_offset("t", partition) for partition in range(2)] == [10, 10]
 
 
-@pytest.mark.parametrize("name", ["t-0", "t-7", ".kafka_cleanshutdown", "meta.properties"])
+@pytest.mark.parametrize("name", ["t-0", "t-7"])
+def test_a_log_that_is_a_link_to_nowhere_is_one_replica(
+    copy: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    if (copy / name).is_dir():
+        shutil.rmtree(copy / name)
+    (copy / name).symlink_to(tmp_path / "nowhere")
+    with Broker(copy) as broker:
+        assert broker.end_offset("t", 1) == 10
+        assert f"Log {copy / name} cannot be opened, its replica is offline" in caplog.text
+    assert (copy / name).is_symlink()
+
+
+@pytest.mark.parametrize("name", [".kafka_cleanshutdown", "meta.properties"])
 def test_a_link_that_leads_nowhere_is_named(copy: Path, tmp_path: Path, name: str) -> None:
     if (copy / name).is_dir():
         shutil.rmtree(copy / name)

@@ -430,7 +430,7 @@ OTHERS = {
     ),
     "storage/files/deletions.py:Deletions.purge": ("fs.remove remove_tree", PRIMITIVE),
     "storage/files/fs.py:RealFileSystem": ("os.replace unlink", PRIMITIVE),
-    "storage/files/fs.py:RealFileSystem.remove_tree": ("rmtree", PRIMITIVE),
+    "storage/files/fs.py:RealFileSystem.remove_tree": ("rmtree unlink", PRIMITIVE),
     "storage/files/set_aside.py:set_file_aside": ("fs.replace", PRIMITIVE),
     "storage/index/index_file.py:IndexFile._truncate": ("truncate", DERIVED),
     "storage/index/txn_index.py:TransactionIndex._keep": ("truncate", DERIVED),

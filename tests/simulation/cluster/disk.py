@@ -427,7 +427,7 @@ class SimulatedFileSystem:
             raise FileNotFoundError(errno.ENOENT, "no such directory", path)
         return {name: file.size for name, file in names.live.items()}
 
-    def list_directories(self, path: str) -> list[str]:
+    def list_directories(self, path: str, dangling: list[str] | None = None) -> list[str]:
         self._call("list_directories", path)
         return self._disk.directories_in(path)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+from typing import cast
+
 import pytest
 
 from ottla.broker.cluster.broker_epoch import BrokerEpoch
@@ -13,6 +16,9 @@ from ottla.controller.tree.znodes_admin import ReplicaEpoch, decode_replica_epoc
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import NO_TOPIC_ID, ZERO_UUID
+from ottla.storage.directories.log_manager import LogManager
+from ottla.storage.files.layout import LOG_SUFFIX, segment_file_name
+from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.replicas import TOPIC, TOPIC_ID, Replicas, codes
 
 KEY = TopicPartition(TOPIC, 0)
@@ -139,6 +145,23 @@ def test_a_broker_says_the_id_of_its_logs_to_who_does_not_know_it() -> None:
     assert told(replicas, 2) == TOPIC_ID
     assert codes(replicas.order(1, epoch=2, replicas=[1])) == [0]
     assert replicas.partition().topic_id == TOPIC_ID
+
+
+def test_a_broker_does_not_say_the_id_of_a_log_that_cannot_be_opened() -> None:
+    """Nor that there is none: the controller would make one up."""
+    replicas = Replicas()
+    replicas.lead(epoch=1)
+    replicas.append(3)
+    file = f"{replicas.log().path}/{segment_file_name(0, LOG_SUFFIX)}"
+    replicas.logs.shutdown(0)
+    fs = cast(MemoryFileSystem, replicas.logs.fs)
+    fs.fail("open", errno.EACCES, path_part=file, times=1_000)
+    restarted(replicas)
+    replicas.logs = LogManager(["/disk"], replicas.config, fs)
+    replicas.logs.load(0)
+    replicas.leader_and_isr._log_manager = replicas.logs
+    assert list(replicas.logs.unusable_logs) == [file.rpartition("/")[0]]
+    assert told(replicas, 2) == ZERO_UUID
 
 
 def test_a_state_with_another_id_is_refused_although_the_replica_is_new() -> None:

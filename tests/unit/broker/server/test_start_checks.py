@@ -46,6 +46,22 @@ def test_files_of_others_do_not_matter(
         check_rights([str(tmp_path)])
 
 
+def test_one_log_that_cannot_be_used_is_no_reason_not_to_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its replica is offline. All logs that cannot be used are those of another user."""
+    (tmp_path / "orders-0").symlink_to(tmp_path / "nowhere")
+    check_rights([str(tmp_path)])
+    (tmp_path / "orders-1").mkdir()
+    (tmp_path / "orders-2").mkdir()
+    denied = {"orders-1"}
+    monkeypatch.setattr(start_checks, "_may_use", lambda path: Path(path).name not in denied)
+    check_rights([str(tmp_path)])
+    denied |= {"orders-0", "orders-2"}
+    with pytest.raises(DirectoryUnwritable, match=r"Permission denied: .*orders-"):
+        check_rights([str(tmp_path)])
+
+
 def test_one_directory_that_can_be_used_is_enough(tmp_path: Path) -> None:
     check_rights(["/dev/null/x", str(tmp_path / "new" / "data")])
     with pytest.raises(DirectoryUnwritable, match="/dev/null is not a directory"):

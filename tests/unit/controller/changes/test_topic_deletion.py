@@ -255,6 +255,25 @@ async def test_deletion_is_not_retried_while_the_directory_of_a_replica_is_offli
     assert "t" in cluster.controller.context.topics_ineligible_for_deletion
 
 
+async def test_a_log_that_is_offline_since_the_start_waits_for_the_next_one(
+    cluster: Cluster,
+) -> None:
+    """The broker hears of no LeaderAndIsr of a topic that is being deleted."""
+    await cluster.create_topic("t", (1, 2))
+    cluster.brokers[2].lost_directory.add(T0)
+    delete(cluster)
+    await settle()
+    assert T0 in cluster.controller.context.offline_directories[2]
+    cluster.sent.clear()
+    cluster.runtime.advance(RESEND_DELAY_MS)
+    await settle()
+    assert cluster.sent == []
+    await cluster.remove_broker(2)
+    await cluster.add_broker(2)
+    await settle()
+    assert not cluster.exists(znodes.topic_path("t"))
+
+
 @pytest.mark.parametrize("others", [(), (2,)])
 async def test_replica_that_is_offline_is_deleted_if_its_broker_can(
     cluster: Cluster, others: tuple[int, ...]

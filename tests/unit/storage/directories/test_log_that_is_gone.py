@@ -35,6 +35,10 @@ def create(manager: LogManager, topic: str) -> Log:
     return manager.get_or_create(topic, 0, config=CONFIG, now_ms=NOW_MS)
 
 
+def confirm_gone(manager: LogManager) -> list[Log]:
+    return run_at_once(manager.confirm_gone())
+
+
 def append_until_it_fails(log: Log) -> None:
     """Up to the next roll, appends are to files that are open."""
     for _ in range(10):
@@ -49,7 +53,7 @@ def test_only_its_partition_cannot_be_written(
     for newly_gone in ([log], []):
         with pytest.raises(LogGone, match="t-0 was deleted or moved"):
             append_until_it_fails(log)
-        assert manager.confirm_gone() == newly_gone
+        assert confirm_gone(manager) == newly_gone
     assert manager.offline_directories == []
     assert (manager.gone_logs, log.is_offline, other.is_offline) == ([log.path], True, False)
     append_until_it_fails(other)
@@ -61,7 +65,7 @@ def test_it_may_be_deleted_and_created_again(manager: LogManager) -> None:
     log = create(manager, "t")
     shutil.rmtree(log.path)
     manager.find_gone()
-    assert (manager.confirm_gone(), manager.is_gone("t", 0)) == ([log], True)
+    assert (confirm_gone(manager), manager.is_gone("t", 0)) == ([log], True)
     with pytest.raises(LogGone):
         create(manager, "t")
     manager.delete_async("t", 0, NOW_MS)
@@ -75,7 +79,7 @@ def test_what_was_moved_may_be_put_back(manager: LogManager, tmp_path: Path) -> 
     shutil.move(log.path, tmp_path / "moved")
     with pytest.raises(LogGone):
         append_until_it_fails(log)
-    manager.confirm_gone()
+    confirm_gone(manager)
     end = log.log_end_offset
     manager.shutdown(NOW_MS)
     shutil.move(tmp_path / "moved", log.path)
@@ -85,17 +89,45 @@ def test_what_was_moved_may_be_put_back(manager: LogManager, tmp_path: Path) -> 
     assert (create(again, "t").log_end_offset, again.unclean_start) == (end, True)
 
 
+def test_one_that_was_put_back_may_be_deleted_and_created_again(
+    manager: LogManager, tmp_path: Path
+) -> None:
+    log = create(manager, "t")
+    shutil.move(log.path, tmp_path / "moved")
+    manager.find_gone()
+    assert confirm_gone(manager) == [log]
+    shutil.move(tmp_path / "moved", log.path)
+    manager.delete_async("t", 0, NOW_MS)
+    assert manager.gone_logs == []
+    append_until_it_fails(create(manager, "t"))
+
+
+def test_a_pause_between_two_that_are_gone(manager: LogManager) -> None:
+    """Thousands may be. One that is deleted at a pause is none of them."""
+    logs = [create(manager, topic) for topic in ("t", "other")]
+    for log in logs:
+        shutil.rmtree(log.path)
+    manager.find_gone()
+    steps = manager.confirm_gone()
+    next(steps)
+    next(steps)
+    manager.delete_async("other", 0, NOW_MS)
+    manager.find_gone()  # in a worker thread, at the same time
+    assert run_at_once(steps) == logs[:1]
+    assert manager.gone_logs == [logs[0].path]
+
+
 def test_it_is_found_without_an_operation(manager: LogManager) -> None:
     """Appends to its open file go on, and nothing would be left of them."""
     log, other = create(manager, "t"), create(manager, "other")
     manager.find_gone()
-    assert manager.confirm_gone() == []
+    assert confirm_gone(manager) == []
     shutil.rmtree(log.path)
     append(log)
     manager.find_gone()
-    assert manager.confirm_gone() == [log]
+    assert confirm_gone(manager) == [log]
     manager.find_gone()
-    assert manager.confirm_gone() == []
+    assert confirm_gone(manager) == []
     assert not other.is_offline
     assert not any(each is log for each in manager.flushes_due(NOW_MS + 10**9))
 
@@ -107,7 +139,7 @@ def test_a_log_that_is_renamed_meanwhile_is_not_gone(manager: LogManager) -> Non
     shutil.move(log.path, renamed)
     manager.find_gone()
     shutil.move(renamed, log.path)
-    assert manager.confirm_gone() == []
+    assert confirm_gone(manager) == []
     assert not log.is_offline
 
 
@@ -144,7 +176,7 @@ def test_a_disk_with_another_one_in_its_place_has_failed(
     (tmp_path / "disk").mkdir()
     with pytest.raises(LogDirectoryOffline, match="is offline"):
         append_until_it_fails(log)
-    assert (manager.confirm_gone(), manager.gone_logs) == ([], [])
+    assert (confirm_gone(manager), manager.gone_logs) == ([], [])
     assert manager.offline_directories == [str(tmp_path / "disk")]
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from itertools import count
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -15,7 +17,8 @@ from ottla.storage.files.checkpoints import (
     read_offset_checkpoint,
     write_offset_checkpoint,
 )
-from ottla.storage.files.fs import replace_file
+from ottla.storage.files.fs import RealFileSystem, replace_file
+from ottla.storage.files.layout import LOG_SUFFIX, segment_file_name
 from ottla.storage.files.set_aside import (
     NOTE_FILE,
     Note,
@@ -692,3 +695,24 @@ def test_a_broker_deletes_the_rest_of_a_discarded_log() -> None:
     manager.load(NOW_MS)
     manager.purge(NOW_MS + 1)
     assert left.list_directories(ROOT) == []
+
+
+def test_a_future_log_whose_current_log_is_away_is_not_set_aside(tmp_path: Path) -> None:
+    """Restored, it would take the place of the log on a disk that is not mounted."""
+    (tmp_path / f"t-0.{DIGITS}1-future").mkdir()
+    fs = RealFileSystem()
+    assert [item.path for item in find_set_aside(fs, [str(tmp_path)])]
+    (tmp_path / "t-0").symlink_to(tmp_path / "nowhere")
+    assert find_set_aside(fs, [str(tmp_path)]) == []
+
+
+def test_one_log_that_may_not_be_read_hides_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    fs = MemoryFileSystem()
+    for name in ("t-0", "t-1"):
+        fs.make_directory(f"{ROOT}/{name}")
+    part = f"{ROOT}/t-1/{segment_file_name(0, LOG_SUFFIX)}"
+    replace_file(fs, part, b"", sync=False)
+    set_file_aside(fs, part, Reason.DAMAGED)
+    fs.fail("list_files", errno.EACCES, path_part=f"{ROOT}/t-0", times=10)
+    assert [item.partition for item in find_set_aside(fs, [ROOT])] == [1]
+    assert f"Cannot look into {ROOT}/t-0: Permission denied" in caplog.text
