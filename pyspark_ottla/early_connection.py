@@ -25,5 +25,11 @@ def connect_early(environment: dict[str, str]) -> None:
 def _host_directory() -> str:
     """Of the host of this driver's streaming sources; for its user only."""
     directory = tempfile.mkdtemp(prefix="ottla-source-")
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    owner = os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == owner:  # not in a forked child of the driver
+            shutil.rmtree(directory, ignore_errors=True)
+
+    atexit.register(remove)
     return directory

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -92,3 +93,17 @@ def test_a_task_gets_what_the_jvm_sends_and_its_answer_is_not_delayed(kind: str)
             assert there.recv(4) == (b"%04d" % number)[::-1]
         if kind == "tcp":
             assert here.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_a_default_timeout_of_a_task_does_not_reach_the_connection() -> None:
+    worker: Any = SimpleNamespace(main=lambda infile, outfile: infile.read(4))
+    acknowledge_at_once(worker)
+    here, there = connected_pair("tcp")
+    with here, there, here.makefile("rb") as infile:
+        socket.setdefaulttimeout(30)  # as a function of a user does
+        try:
+            there.sendall(b"task")
+            assert worker.main(infile, None) == b"task"
+        finally:
+            socket.setdefaulttimeout(None)
+        assert os.get_blocking(here.fileno())
