@@ -5,8 +5,9 @@ package before the first trigger. The first of these processes leaves a copy of 
 host. Each later one hands its connection to the host and waits for the end of the forked process,
 which continues where the first one was: with a connection to the JVM and nothing done yet.
 
-The host listens in a directory that `register` has made, for processes of the same user with the
-same Python and path. It ends with the JVM. A process that gets no response does everything itself.
+The host listens in a directory whose name `register` has chosen, for processes of the same user
+with the same Python and path. It ends with the JVM. A process that gets no response does everything
+itself.
 """
 
 import array
@@ -108,6 +109,8 @@ def leave(
         try:
             if os.getppid() != jvm:  # it has ended, and the number may be that of another process
                 return None
+            with suppress(FileExistsError):
+                os.mkdir(directory, 0o700)
             listener.bind(path)
             listener.listen(BACKLOG)
             if os.fork():
@@ -115,6 +118,8 @@ def leave(
             try:
                 os.close(connection.detach())
                 host(listener, watch, prepare)
+                os.unlink(path)
+                os.rmdir(directory)  # unless it has the socket of another Python's host
             except Forked as forked:
                 return forked.connected
             except Exception:

@@ -73,8 +73,7 @@ class Jvm:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         self.work = work
-        self.hosts = work / "h"
-        self.hosts.mkdir()
+        self.directory = work / "h"
         self._server = socket.create_server(("127.0.0.1", 0))
         self._server.settimeout(60)
         environment = {
@@ -137,6 +136,9 @@ class Jvm:
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 
+    def hosts(self) -> list[Path]:
+        return list(self.directory.iterdir()) if self.directory.exists() else []
+
     def imports(self) -> int:
         return (self.work / "imports").stat().st_size
 
@@ -160,9 +162,10 @@ def test_only_the_first_query_imports(jvm: Jvm) -> None:
         assert said[1:] == [query, str(jvm.work)], "environment and directory of its own"
         assert (int(said[0]) == started) == (number == 0)
     assert jvm.imports() == 1
-    assert len(list(jvm.hosts.iterdir())) == 1
+    assert len(jvm.hosts()) == 1
+    assert jvm.directory.stat().st_mode & 0o777 == 0o700
     jvm.process.kill()
-    eventually(lambda: not list(jvm.hosts.iterdir()), "the host does not end with the JVM")
+    eventually(lambda: not jvm.directory.exists(), "the host does not end with the JVM")
 
 
 def test_a_process_ends_with_the_one_that_spark_ends(jvm: Jvm) -> None:
@@ -177,7 +180,7 @@ def test_a_process_ends_with_the_one_that_spark_ends(jvm: Jvm) -> None:
 
 def test_without_its_host_a_process_does_everything_itself(jvm: Jvm) -> None:
     jvm.run("a")
-    [path] = jvm.hosts.iterdir()
+    [path] = jvm.hosts()
     path.unlink()
     with socket.socket(socket.AF_UNIX) as killed:  # leaves its file behind
         killed.bind(str(path))
@@ -187,10 +190,10 @@ def test_without_its_host_a_process_does_everything_itself(jvm: Jvm) -> None:
     assert (int(said[0]) != started, jvm.imports()) == (True, 2), "another host"
 
 
-def test_the_directory_of_hosts_is_of_this_user_only() -> None:
+def test_a_driver_has_one_directory_and_does_not_make_it() -> None:
     environment: dict[str, str] = {}
     connect_early(environment)
-    assert Path(environment[HOST_VARIABLE]).stat().st_mode & 0o777 == 0o700
+    assert not Path(environment[HOST_VARIABLE]).exists()
     again: dict[str, str] = {}
     connect_early(again)
     assert again == environment
@@ -229,7 +232,7 @@ def test_no_host_is_left_to_a_jvm_that_has_ended(jvm: Jvm) -> None:
         busy.unlink()
         with connection.makefile("r") as file:
             assert file.readline().split()[0] == str(started)
-        assert not list(jvm.hosts.iterdir())
+        assert not jvm.hosts()
 
 
 @pytest.mark.parametrize(("query", "hosts"), [("tz", 2), ("threads", 0)])
@@ -240,7 +243,7 @@ def test_a_process_that_starts_otherwise_is_not_forked_from_the_same(
     jvm.run(first)
     started, said = jvm.run(query)
     assert int(said[0]) == started
-    assert len(list(jvm.hosts.iterdir())) == hosts
+    assert len(jvm.hosts()) == hosts
 
 
 def test_a_host_of_another_user_gets_nothing(
@@ -267,6 +270,7 @@ import os, sys
 from pyspark_ottla.early_connection import connect_early
 environment = {}
 connect_early(environment)
+os.mkdir(environment["OTTLA_SOURCE_HOST"])
 child = os.fork()
 if child == 0:
     sys.exit()
