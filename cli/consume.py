@@ -83,7 +83,7 @@ def consume(
     idle: Annotated[
         float | None,
         typer.Option(
-            "--idle", min=0, help="With --follow: stop when no record came for so many seconds."
+            "--idle", min=0, help="With --follow: stop after this many seconds without a record."
         ),
     ] = None,
     limit: Annotated[

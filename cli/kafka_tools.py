@@ -147,11 +147,6 @@ def _read(tool: Tool, words: Words, own: dict[str, bool], *, is_kafka_style: boo
         word = rest.popleft()
         name, has_value, value = word.partition("=")
         flag = tool.flags.get(name)
-        if name == "--zookeeper" and flag is None:
-            raise usage(
-                f"--zookeeper of {tool.name}: Kafka 3.0 has removed it. Use --bootstrap-server "
-                "with the address of a broker, such as localhost:9092."
-            )
         following = value or (rest[0] if rest else "")
         if word == "--":
             given.others.extend((word, *rest))
@@ -161,6 +156,11 @@ def _read(tool: Tool, words: Words, own: dict[str, bool], *, is_kafka_style: boo
             if own[name] and not has_value and rest:
                 given.others.append(rest.popleft())
             continue
+        if name == "--zookeeper" and flag is None:
+            raise usage(
+                f"--zookeeper of {tool.name}: Kafka 3.0 has removed it. Use --bootstrap-server "
+                "with the address of a broker, such as localhost:9092."
+            )
         is_name = not is_kafka_style and not name.startswith("-")  # a topic named list
         if flag is None or is_name or name in ("--help", "--version"):
             given.others.append(word)
@@ -445,10 +445,15 @@ def _consumer_end(given: Given, start: Words, special: Words) -> Words:
             raise usage(f"--timeout-ms {text} is not a number of milliseconds.") from None
     idle = ["--idle", f"{timeout / 1000:g}"] if timeout >= 0 else []
     if not given.is_kafka_style:
-        return idle if {"--follow", "-f"} & set(given.others) else []
+        return idle if any(map(_follows, given.others)) else []
     if idle and "--group" in special and "--partition" in given.flags:  # it is not a member
         return [] if start else ["--from-end"]
     return ["--follow", *idle]
+
+
+def _follows(word: str) -> bool:
+    """Whether it is --follow, or -f, which may be among other options: -fk."""
+    return word == "--follow" or (word[:1] == "-" and word[1:2] != "-" and "f" in word)
 
 
 def _line_options(properties: dict[str, str]) -> Words:

@@ -241,7 +241,10 @@ def _chosen(session: Session, names: list[str], regex: str, if_exists: bool) -> 
         raise usage("name topics, or choose them by --regex.")
     if names:
         return names
-    return [row.name or "" for row in matching_topics(session, regex, if_exists=if_exists)]
+    found = [row.name or "" for row in matching_topics(session, regex, if_exists=if_exists)]
+    if not found:
+        note(f"No topic matches --regex {regex}.")
+    return found
 
 
 @app.command()
@@ -257,7 +260,11 @@ def delete(
 ) -> None:
     """Delete topics with all records. This cannot be undone."""
     names = _chosen(session, names or [], regex, if_exists)
-    if not yes and not typer.confirm(f"Delete {', '.join(names)} with all records?", err=True):
+    if (
+        names
+        and not yes
+        and not typer.confirm(f"Delete {', '.join(names)} with all records?", err=True)
+    ):
         raise Failure("nothing was deleted.")
     response = session.call(
         DeleteTopicsResponse,

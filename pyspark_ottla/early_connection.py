@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import secrets
 import shutil
 import tempfile
 from functools import cache
@@ -23,7 +24,14 @@ def connect_early(environment: dict[str, str]) -> None:
 
 @cache
 def _host_directory() -> str:
-    """Of the host of this driver's streaming sources; for its user only."""
-    directory = tempfile.mkdtemp(prefix="ottla-source-")
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    """Of the host of this driver's streaming sources, which makes and removes it. This removes what
+    a host that was killed has left."""
+    directory = os.path.join(tempfile.gettempdir(), f"ottla-source-{secrets.token_hex(8)}")
+    owner = os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == owner:  # not in a forked child of the driver
+            shutil.rmtree(directory, ignore_errors=True)
+
+    atexit.register(remove)
     return directory

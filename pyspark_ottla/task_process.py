@@ -49,6 +49,8 @@ def acknowledge_at_once(worker: Any) -> None:
 
     def run_task(infile: Any, outfile: Any) -> Any:
         with socket.socket(fileno=os.dup(infile.fileno())) as connection:
+            # A task may have set a default timeout, which makes both files not blocking.
+            connection.settimeout(None)
             if connection.family == socket.AF_UNIX:
                 return main(infile, outfile)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -273,13 +273,17 @@ class Broker:
         numbers of partitions and replicas are those of the broker's settings unless they are given.
         Raises KafkaError, whose `name` is for example "TOPIC_ALREADY_EXISTS", and TypeError for an
         argument of another type."""
+        if not isinstance(name, str):
+            raise TypeError(f"name={name!r}: expected a str")
         for what, number in {
             "partitions": partitions,
             "replication_factor": replication_factor,
         }.items():
             if number is not None and type(number) is not int:
                 raise TypeError(f"{what}={number!r}: expected an int")
-        if config is not None and not isinstance(config, Mapping):
+        if config is not None and not (
+            isinstance(config, Mapping) and all(isinstance(key, str) for key in config)
+        ):
             raise TypeError(f"config={config!r}: expected {{name: value}}")
         topic = NewTopic(
             name,

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import inspect
+import math
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -177,7 +178,7 @@ class Faults:
     ) -> Fault:
         """Requests are executed `delay_ms` after they arrived. Raises ValueError for a delay that
         is not a number from 0 on."""
-        if not isinstance(delay_ms, int | float) or delay_ms < 0:
+        if not isinstance(delay_ms, int | float) or not 0 <= delay_ms < math.inf:
             raise ValueError(f"delay_ms={delay_ms!r}: expected milliseconds, from 0 on")
 
         async def later(context: RequestContext) -> None:
@@ -254,10 +255,13 @@ class Faults:
         if known is None or known.key not in self._channel.routes:
             names = sorted(route.entry.name for route in self._channel.routes.values())
             raise ValueError(f"{api} is not an API of this broker: {nearest(api, names)}")
+        for argument, value in (("topic", topic), ("client_id", client_id)):
+            if value is not None and not isinstance(value, str):
+                raise TypeError(f"{argument}={value!r}: expected a str")
         if topic is not None and not _may_name_topics(known.request):
             raise ValueError(f"topic={topic!r}: {api} requests do not name topics")
-        if times is not None and times < 1:
-            raise ValueError(f"times={times}: a fault applies to one request or more")
+        if times is not None and (type(times) is not int or times < 1):
+            raise ValueError(f"times={times!r}: a fault applies to one request or more")
         fault = Fault(self, known.key, effect, topic, client_id, times, what)
         self._on_loop(lambda: self._enforce(fault))
         return fault

@@ -5,8 +5,9 @@ package before the first trigger. The first of these processes leaves a copy of 
 host. Each later one hands its connection to the host and waits for the end of the forked process,
 which continues where the first one was: with a connection to the JVM and nothing done yet.
 
-The host listens in a directory that `register` has made, for processes of the same user with the
-same Python and path. It ends with the JVM. A process that gets no response does everything itself.
+The host listens in a directory whose name `register` has chosen, for processes of the same user
+with the same Python and path. It ends with the JVM. A process that gets no response does everything
+itself.
 """
 
 import array
@@ -27,14 +28,30 @@ RESPONSE_SECONDS = 5
 BACKLOG = 64
 # An environment has some kilobytes.
 REQUEST_BYTES_MAX = 4 << 20
+# Variables that Python and the C library read when a process starts.
+READ_AT_START = ("PYTHON", "LANG", "LC_", "LD_", "TZ")
+# These Spark sets anew for each process.
+OF_ONE_PROCESS = "PYTHON_WORKER_FACTORY_"
 
 
 def address(directory: str) -> str:
-    """The socket of the host for this Python with this path."""
+    """The socket of the host for this Python with this path, time zone and the like."""
     import zlib
 
-    same = json.dumps([sys.executable, sys.version, os.environ.get("PYTHONPATH")])
+    variables = {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith(READ_AT_START) and not name.startswith(OF_ONE_PROCESS)
+    }
+    same = json.dumps([sys.executable, sys.version, variables], sort_keys=True)
     return os.path.join(directory, f"{zlib.crc32(same.encode()):08x}")
+
+
+def is_of_this_user(control: socket.socket) -> bool:
+    """Whether the other end is: the directory may be another one of the same name by now."""
+    credentials = control.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    _, user, _ = array.array("I", credentials)
+    return user == os.geteuid()
 
 
 def delegate(directory: str, connection: socket.socket) -> None:
@@ -50,6 +67,8 @@ def delegate(directory: str, connection: socket.socket) -> None:
         except ConnectionRefusedError:
             os.unlink(path)  # of a host that was killed
             return
+        if not is_of_this_user(control):
+            return
         request = json.dumps({"environment": dict(os.environ), "directory": os.getcwd()}).encode()
         files = array.array("i", [connection.fileno(), 1, 2])
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, files)]
@@ -60,7 +79,9 @@ def delegate(directory: str, connection: socket.socket) -> None:
         import signal
 
         control.sendall(b"g")  # from here on the connection belongs to the other process
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        # Not if it is ignored, as the children of the JVM of an interactive session ignore it.
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.close(connection.detach())
         control.settimeout(None)
         with suppress(OSError):
@@ -68,14 +89,17 @@ def delegate(directory: str, connection: socket.socket) -> None:
         os._exit(0)
 
 
-def leave(directory: str, connection: socket.socket, prepare: "Callable[[], None]") -> "Any":
+def leave(
+    directory: str, connection: socket.socket, jvm: int, prepare: "Callable[[], None]"
+) -> "Any":
     """Forks the host, unless there is one; returns None.
 
     In each process that the host forks it returns that process's file and connection.
     """
-    jvm = os.getppid()
     path = address(directory)
-    if os.path.exists(path):
+    threading = sys.modules.get("threading")
+    # A thread, of the machine's own `sitecustomize` for instance, does not follow a fork.
+    if os.path.exists(path) or (threading is not None and threading.active_count() > 1):
         return None
     import warnings
 
@@ -83,6 +107,10 @@ def leave(directory: str, connection: socket.socket, prepare: "Callable[[], None
     with socket.socket(socket.AF_UNIX) as listener:
         watch = os.pidfd_open(jvm)
         try:
+            if os.getppid() != jvm:  # it has ended, and the number may be that of another process
+                return None
+            with suppress(FileExistsError):
+                os.mkdir(directory, 0o700)
             listener.bind(path)
             listener.listen(BACKLOG)
             if os.fork():
@@ -90,6 +118,8 @@ def leave(directory: str, connection: socket.socket, prepare: "Callable[[], None
             try:
                 os.close(connection.detach())
                 host(listener, watch, prepare)
+                os.unlink(path)
+                os.rmdir(directory)  # unless it has the socket of another Python's host
             except Forked as forked:
                 return forked.connected
             except Exception:
@@ -140,6 +170,8 @@ def take_over(control: socket.socket) -> "tuple[Any, Any]":
     import threading
 
     control.settimeout(RESPONSE_SECONDS)
+    if not is_of_this_user(control):
+        os._exit(1)
     files = array.array("i")
     size, ancillary, _, _ = control.recvmsg(4, socket.CMSG_SPACE(3 * files.itemsize))
     for _, kind, content in ancillary:

@@ -65,23 +65,35 @@ def connect_early() -> "tuple[Any, Any]":
         is_ipv6 = os.environ.get("SPARK_PREFER_IPV6", "false").lower() == "true"
         address = ("::1" if is_ipv6 else "127.0.0.1", int(os.environ["PYTHON_WORKER_FACTORY_PORT"]))
         connection = socket.create_connection(address, timeout)
-    file = connection.makefile("rwb", int(os.environ.get("SPARK_BUFFER_SIZE", "65536")))
     if secret is not None:
         content = secret.encode()
-        file.write(len(content).to_bytes(4, "big") + content)
-        file.flush()
-        size = int.from_bytes(file.read(4), "big")
-        if file.read(size) != b"ok":
+        connection.sendall(len(content).to_bytes(4, "big") + content)
+        # Not by a file with a buffer: what follows belongs to the process that continues.
+        size = int.from_bytes(receive(connection, 4), "big")
+        if receive(connection, size) != b"ok":
             raise OSError("the JVM did not accept the secret")
-    return file, connection
+    buffer_bytes = int(os.environ.get("SPARK_BUFFER_SIZE", "65536"))
+    return connection.makefile("rwb", buffer_bytes), connection
+
+
+def receive(connection: "Any", size: int) -> bytes:
+    """This many bytes. Raises OSError if the connection ends before."""
+    received = b""
+    while len(received) < size:
+        part: bytes = connection.recv(size - len(received))
+        if not part:
+            raise OSError("the JVM has closed the connection")
+        received += part
+    return received
 
 
 class Handover:
     """Finds `pyspark.util` and makes its first connection the one that is there."""
 
-    def __init__(self, connected: "tuple[Any, Any]", directory: "str | None") -> None:
+    def __init__(self, connected: "tuple[Any, Any]", directory: "str | None", parent: int) -> None:
         self.connected = [connected]
         self.directory = directory
+        self.parent = parent
 
     def find_spec(
         self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
@@ -106,19 +118,18 @@ class Handover:
                 return original(*given, **named)
             connected = self.connected.pop()
             if self.directory is not None:
-                with suppress(OSError, AttributeError):  # pidfd_open is of Linux
+                with suppress(OSError):
                     return self.leave_host(self.directory, connected[1]) or connected
             return connected
 
         if original is not None:
             module.local_connect_and_auth = local_connect_and_auth
 
-    @staticmethod
-    def leave_host(directory: str, connection: "Any") -> "Any":
+    def leave_host(self, directory: str, connection: "Any") -> "Any":
         import ottla_source_host  # type: ignore[import-not-found]  # beside this module
 
         return ottla_source_host.leave(
-            directory, connection, lambda: import_connector(SOURCE_MODULES)
+            directory, connection, self.parent, lambda: import_connector(SOURCE_MODULES)
         )
 
 
@@ -222,11 +233,13 @@ def run_next() -> None:
 if RUNNER in sys.orig_argv or DAEMON in sys.orig_argv:
     sys.meta_path.insert(0, UnpackedPyspark())
 if RUNNER in sys.orig_argv:
-    host_directory = os.environ.get("OTTLA_SOURCE_HOST")
+    # Only Linux has what the host needs.
+    host_directory = os.environ.get("OTTLA_SOURCE_HOST") if hasattr(os, "pidfd_open") else None
+    jvm = os.getppid()  # before the connection, which shows that it runs
     # After a failure pyspark connects by itself, and has the words for what is wrong.
     with suppress(OSError, KeyError, ValueError):
         early = connect_early()
-        sys.meta_path.insert(0, Handover(early, host_directory))
+        sys.meta_path.insert(0, Handover(early, host_directory, jvm))
         if host_directory is not None:
             import ottla_source_host
 

@@ -63,6 +63,9 @@ def test_topics_are_chosen_by_a_regular_expression(ottla: CommandLine) -> None:
         1,
         "ottla: no topic matches --regex regular.*; see `ottla topics list`.\n",
     )
+    gone = ottla("topics", "delete", "--regex", "regular.*", "--if-exists", "--json")  # no question
+    assert gone.value == {"deleted": [], "marked": []}
+    assert gone.errors == "No topic matches --regex regular.*.\n"
 
 
 def test_a_topic_that_does_not_exist_is_not_in_sync(ottla: CommandLine) -> None:

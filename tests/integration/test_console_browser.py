@@ -44,9 +44,17 @@ TOO_WIDE = """
 # Numbers and times that take more than one line.
 WRAPPED = """
 [...document.querySelectorAll('td.number, td.when')].filter((each) => {
-  const range = document.createRange()
-  range.selectNodeContents(each)
-  return !each.querySelector('svg, button') && range.getBoundingClientRect().height > 30
+  // Of the text alone: a link of a phone is higher than its line.
+  const texts = document.createTreeWalker(each, NodeFilter.SHOW_TEXT), range = document.createRange()
+  let top = Infinity, bottom = -Infinity
+  while (texts.nextNode()) {
+    range.selectNodeContents(texts.currentNode)
+    for (const line of range.getClientRects()) {
+      top = Math.min(top, line.top)
+      bottom = Math.max(bottom, line.bottom)
+    }
+  }
+  return !each.querySelector('svg, button') && bottom - top > 30
 }).slice(0, 3).map((each) => each.textContent)
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import socket
@@ -266,6 +267,7 @@ def test_names_of_faults_are_suggested(api: Any, code: Any, words: str) -> None:
 
 def test_arguments_of_another_type_are_refused() -> None:
     wrong: Any = "3"
+    number: Any = 3
     with Broker() as broker:
         with pytest.raises(TypeError, match="partitions='3': expected an int"):
             broker.create_topic("t", wrong)
@@ -273,7 +275,16 @@ def test_arguments_of_another_type_are_refused() -> None:
             broker.create_topic("t", replication_factor=wrong)
         with pytest.raises(TypeError, match=r"config='3': expected \{name: value\}"):
             broker.create_topic("t", config=wrong)
-        for delay in (wrong, -1):
+        with pytest.raises(TypeError, match="name=3: expected a str"):
+            broker.create_topic(number)
+        with pytest.raises(TypeError, match=r"config=\{3: 1\}: expected"):
+            broker.create_topic("t", config={number: 1})
+        for named in ({"topic": number}, {"client_id": number}):
+            with pytest.raises(TypeError, match="=3: expected a str"):
+                broker.faults.drop("Fetch", **named)
+        with pytest.raises(ValueError, match="times='3': a fault applies"):
+            broker.faults.drop("Fetch", times=wrong)
+        for delay in (wrong, -1, math.nan, math.inf):
             with pytest.raises(ValueError, match="expected milliseconds, from 0 on"):
                 broker.faults.delay("Fetch", delay)
         with pytest.raises(ValueError, match="Heartbeat requests do not name topics"):

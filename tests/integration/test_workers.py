@@ -57,6 +57,8 @@ def consume(cluster: WorkersProcess, topic: str, count: int, group: str = "reade
             "group.id": group,
             "auto.offset.reset": "earliest",
             "isolation.level": "read_committed",
+            # After five seconds there would be nothing left for the commit below.
+            "enable.auto.commit": False,
         }
     )
     consumer.subscribe([topic])

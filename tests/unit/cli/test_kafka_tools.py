@@ -108,6 +108,12 @@ consume t --timeout-ms 5
 = consume t
 consume t --timeout-ms 5 --follow
 = consume t --follow --idle 0.005
+consume t --timeout-ms 5 -fk
+= consume t -fk --idle 0.005
+consume t --zookeeper h:1 --group g --max-messages 5
+= consume t --zookeeper h:1 --group g --max 5
+topics delete a.b
+= topics delete a.b
 consume --topic orders --max-messages 1 --offset latest
 = consume orders --max 1 --from-end
 kafka-consumer-groups --describe --group billing --members --verbose

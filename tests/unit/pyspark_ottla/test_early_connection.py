@@ -97,7 +97,7 @@ DAEMON_FILES = {
     "pyspark/daemon.py": """
 import gc, sys
 import pyspark
-print(*sys.argv[1:], "pyspark.worker" in sys.modules, gc.get_freeze_count() > 0)
+print(*sys.argv[1:], "pyspark.worker" in sys.modules, gc.get_freeze_count() > 1_000)
 print(pyspark.__file__)
 """,
     "pyarrow/__init__.py": "",
