@@ -45,7 +45,8 @@ TOO_WIDE = """
 WRAPPED = """
 [...document.querySelectorAll('td.number, td.when')].filter((each) => {
   // Of the text alone: a link of a phone is higher than its line.
-  const texts = document.createTreeWalker(each, NodeFilter.SHOW_TEXT), range = document.createRange()
+  const texts = document.createTreeWalker(each, NodeFilter.SHOW_TEXT)
+  const range = document.createRange()
   let top = Infinity, bottom = -Infinity
   while (texts.nextNode()) {
     range.selectNodeContents(texts.currentNode)
