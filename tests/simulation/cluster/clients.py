@@ -40,6 +40,7 @@ from ottla.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from ottla.protocol.records.builder import build_batch
+from ottla.protocol.records.reader import read_records
 from ottla.protocol.topics import TopicPartition
 from tests.doubles.async_client import AsyncClient
 
@@ -333,7 +334,6 @@ class TransactionalProducer(Producer):
         values = self.values()
         options = {"producer_id": old_id, "producer_epoch": old_epoch, "transactional": True}
         while not self.world.abandoned:
-            end = self.least_end(partition)
             try:
                 code, offset = await self.produce(partition, values, base_sequence=0, **options)
             except (ClientError, KafkaError):
@@ -342,7 +342,7 @@ class TransactionalProducer(Producer):
                 return
             # A leader without network, which does not know of the new incarnation, may take it for
             # the first batch of the old one, which it has: it writes nothing.
-            if code == ErrorCode.NONE and offset >= end:
+            if code == ErrorCode.NONE and self.is_written(partition, offset, values):
                 self.world.complain(
                     f"{self.name}: {self.topic}-{partition} has taken a batch of a fenced producer "
                     "or of a transaction that has ended"
@@ -350,12 +350,19 @@ class TransactionalProducer(Producer):
                 return
             await asyncio.sleep(RETRY_SECONDS)
 
-    def least_end(self, partition: int) -> int:
-        """Nothing is written below it now."""
+    def is_written(self, partition: int, offset: int, values: list[bytes]) -> bool:
+        """Whether a log has them at the offset, and not an earlier batch."""
         servers: list[Any] = [node.server for node in self.world.nodes.values() if node.ready]
         where = self.topic, partition
         found = [server.parts.replica_manager.partitions.get(where) for server in servers]
-        return min((each.log.log_end_offset for each in found if each and each.log), default=0)
+        return any(
+            [bytes(record.value or b"") for record in read_records(bytes(batch))] == values
+            for each in found
+            if each
+            and each.log
+            and each.log.local_log_start_offset <= offset < each.log.log_end_offset
+            for batch in each.log.batches(offset, offset + 1)
+        )
 
     async def write(self, chosen: list[int], transaction: Any, *, with_offsets: bool) -> bool:
         response = await self.until_known(
