@@ -288,10 +288,13 @@ class OperatorTroubles:
         for path in _contents(node.disk):
             if path.endswith(CHECKPOINTS[0]):
                 _write(node.disk, path, self.random.choice([b"", None]))
+        topic, _, index = stem.split("/")[-2].rpartition("-")
+        self.world.with_gaps.add(TopicPartition(topic, int(index)))
         await self._start(node)
         self._check_kept(node, before)
         # The broker lacks what the operator took. A replica is repaired as docs/operations.md says.
-        await self._replace_replica(node, stem.rpartition("/")[0])
+        if await self._replace_replica(node, stem.rpartition("/")[0]):
+            self.world.with_gaps.clear()
 
     async def all_at_once(self, _node: Node) -> None:
         """The machine goes down: all brokers, and maybe ZooKeeper, get SIGTERM together."""
@@ -380,16 +383,18 @@ class OperatorTroubles:
         if not await until(lambda: node.ready, READY_SECONDS) and node.is_up:
             self.world.complain(f"{node.host} does not start")
 
-    async def _replace_replica(self, node: Node, folder: str) -> None:
-        """Stops the broker, removes the directory of one partition and starts it again."""
+    async def _replace_replica(self, node: Node, folder: str) -> bool:
+        """Stops the broker, removes the directory of one partition and starts it again. False if
+        nobody else would have the records."""
         await settles(self.world)
         if not self.leaders.disks.has_survivors(node):
-            return
+            return False
         node.kill()
         for path in _contents(node.disk):
             if path.startswith(f"{folder}/"):
                 _write(node.disk, path, None)
         await self._start(node)
+        return True
 
     def _damaged(self, content: bytes, *, is_text: bool) -> bytes:
         """Bit flips, zeros, a truncation, or other bytes. No other number in a text: that is a

@@ -93,6 +93,8 @@ class World:
         self._commits = 0
         #: Up to where records of a partition may have been deleted.
         self.deleted_before: dict[TopicPartition, int] = {}
+        #: A replica lacks a segment that the operator has moved away, and may be read.
+        self.with_gaps: set[TopicPartition] = set()
         #: The longest pause of a client between two requests: some clusters are busy, some not.
         self.pace_seconds = self.random.choice([0.3, 0.6, 1.2])
         self.stopping = False
