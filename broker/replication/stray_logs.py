@@ -33,13 +33,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ottla.broker.replication.leader_and_isr import EPOCH_DURING_DELETE
+from ottla.controller.admin.producer_ids import SKIPPED_IDS, allocate_block
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import StoreError
 from ottla.controller.tree.znode_json import MalformedZnode
 from ottla.controller.tree.znodes_admin import decode_deleted_topic_ids
+from ottla.protocol.errors import KafkaError
 from ottla.protocol.listed import listed
 from ottla.protocol.steps import Steps, over, run_in_turns
 from ottla.protocol.topics import TopicPartition
@@ -146,6 +149,8 @@ class StrayCheck:
         self.newer_zxid = -1
         self._tree, self._epoch = "none", -1
         self._noted_zxid, self._noted_ms = -1, -_NOTE_INTERVAL_MS
+        # The broker epoch for which the producer ids of an older tree were left out.
+        self._skipped_epoch = -1
         #: The logs that are not served until an operator has decided, and why.
         self.held: dict[Log, HeldLog] = {}
         # A zxid at which each log was there already.
@@ -156,6 +161,11 @@ class StrayCheck:
         """The broker registered with `broker_epoch`. Raises StoreError: it is to be run again."""
         if not await self._continues(broker_epoch):
             self._known_since = {}
+        if self.newer_zxid >= 0 and self._skipped_epoch != broker_epoch:
+            # Otherwise this is known to the next producer that needs an id.
+            with suppress(KafkaError, MalformedZnode):
+                await allocate_block(self._store, self._broker_id, skipped=SKIPPED_IDS)
+            self._skipped_epoch = broker_epoch
         self._on_compared(self.newer_zxid >= 0)
         await self._rename(self._logs.logs())
         known, self._known_since = self._known_since, {}

@@ -19,6 +19,8 @@ logger = logging.getLogger("ottla.controller")
 BLOCK_SIZE = 1000
 """The producer ids in a block, as in Kafka."""
 MAX_PRODUCER_ID = 2**63 - 1
+SKIPPED_IDS = 2**40
+"""More than any cluster allocates, and 8 million times fewer than there are."""
 
 
 class ProducerIdBlock(NamedTuple):
@@ -28,8 +30,12 @@ class ProducerIdBlock(NamedTuple):
     size: int
 
 
-async def allocate_block(store: ZnodeStore, broker_id: int) -> ProducerIdBlock:
+async def allocate_block(store: ZnodeStore, broker_id: int, *, skipped: int = 0) -> ProducerIdBlock:
     """Allocate a block; it is durable when this returns.
+
+    `skipped`: ids that are left out before it, `SKIPPED_IDS` if the tree is an older copy. Blocks
+    that it does not know were allocated since: a second producer with an id would have its records
+    acknowledged as duplicates of those of the first one, and not stored.
 
     Raises KafkaError when all ids are exhausted. After a lost connection a block may stay unused.
     """
@@ -40,16 +46,16 @@ async def allocate_block(store: ZnodeStore, broker_id: int) -> ProducerIdBlock:
             with suppress(NodeExists):  # another broker creates it
                 await store.create(znodes.PRODUCER_ID_BLOCK)
             continue
-        first = 0
+        first = skipped
         if data:
             _, _, last = decode_producer_id_block(data)
-            if last > MAX_PRODUCER_ID - BLOCK_SIZE:
+            if last > MAX_PRODUCER_ID - BLOCK_SIZE - skipped:
                 raise KafkaError(
                     ErrorCode.UNKNOWN_SERVER_ERROR,
                     "Have exhausted all producerIds as the next "
                     f"producerId block's end producerId would exceed {MAX_PRODUCER_ID}",
                 )
-            first = last + 1
+            first = last + 1 + skipped
         payload = encode_producer_id_block(broker_id, first, first + BLOCK_SIZE - 1)
         try:
             await store.set(znodes.PRODUCER_ID_BLOCK, payload, stat.version)

@@ -10,11 +10,12 @@ import pytest
 
 from ottla.broker.replication.stray_logs import HeldLog, StrayCheck, rename_stray_logs
 from ottla.broker.runtime.tasks import spawn
+from ottla.controller.admin.producer_ids import SKIPPED_IDS
 from ottla.controller.model import LeaderAndIsr, ReplicaAssignment, TopicState
 from ottla.controller.tree import znodes
 from ottla.controller.tree.embedded_store import EmbeddedStore
 from ottla.controller.tree.store import ConnectionLost, Stat
-from ottla.controller.tree.znodes_admin import encode_deleted_topics
+from ottla.controller.tree.znodes_admin import decode_producer_id_block, encode_deleted_topics
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionState,
@@ -696,7 +697,11 @@ async def test_an_older_copy_of_the_tree_is_noticed() -> None:
     await store.create(znodes.TOPICS, b"", make_parents=True)
     first = check()
     assert await registered(first, 5, 5, 9) == [-1, -1, -1], "one is repeated after a failure"
+    assert await store.exists(znodes.PRODUCER_ID_BLOCK) is None
     assert await registered(check(), 7) == [9]
+    # Ids that were given since the copy are not given again.
+    block = decode_producer_id_block((await store.get(znodes.PRODUCER_ID_BLOCK))[0])
+    assert block == (US, SKIPPED_IDS, SKIPPED_IDS + 999)
     assert await registered(check(), 9) == [9], "the same zxid was given twice"
     assert await registered(check(), 10, 10) == [-1, -1]
     # What changed after a registration is known, too.

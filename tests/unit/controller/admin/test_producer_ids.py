@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.controller.admin.producer_ids import MAX_PRODUCER_ID, ProducerIdBlock, allocate_block
+from ottla.controller.admin.producer_ids import (
+    MAX_PRODUCER_ID,
+    SKIPPED_IDS,
+    ProducerIdBlock,
+    allocate_block,
+)
 from ottla.controller.tree import znodes
 from ottla.controller.tree.embedded_store import EmbeddedStore
 from ottla.controller.tree.store import BadVersion
@@ -25,6 +30,19 @@ async def test_blocks_follow_each_other(store: EmbeddedStore) -> None:
     assert await allocate_block(store, 2) == ProducerIdBlock(1000, 1000)
     data, _ = await store.get(znodes.PRODUCER_ID_BLOCK)
     assert decode_producer_id_block(data) == (2, 1000, 1999)
+
+
+async def test_ids_are_left_out_behind_an_older_copy_of_the_tree(store: EmbeddedStore) -> None:
+    assert await allocate_block(store, 1, skipped=SKIPPED_IDS) == (SKIPPED_IDS, 1000)
+    assert await allocate_block(store, 1) == (SKIPPED_IDS + 1000, 1000)
+    assert await allocate_block(store, 1, skipped=SKIPPED_IDS) == (2 * SKIPPED_IDS + 2000, 1000)
+    last = MAX_PRODUCER_ID - SKIPPED_IDS
+    stored = encode_producer_id_block(1, last - 999, last)
+    await store.set(znodes.PRODUCER_ID_BLOCK, stored)
+    with pytest.raises(KafkaError):
+        await allocate_block(store, 1, skipped=SKIPPED_IDS)
+    assert (await store.get(znodes.PRODUCER_ID_BLOCK))[0] == stored
+    assert await allocate_block(store, 1) == (last + 1, 1000)
 
 
 async def test_block_taken_by_another_in_between(
