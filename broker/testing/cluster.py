@@ -17,18 +17,16 @@ import os
 import threading
 from collections.abc import Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
 from typing import Any
 
 from ottla.broker.cluster.metadata_cache import MetadataSnapshot
 from ottla.broker.config.resource_rules import replica_settings
+from ottla.broker.testing.block import RunsInBlock
 from ottla.broker.testing.embedded import (
     NOT_RUNNING,
     START_SECONDS,
     STOP_SECONDS,
     Broker,
-    enter_in_worker_thread,
-    in_worker_thread,
     setting_name,
 )
 from ottla.broker.testing.security import Library, Mechanism, Security
@@ -41,7 +39,7 @@ SESSION_TIMEOUT_MS = 6000
 whose threads share one interpreter."""
 
 
-class Cluster:
+class Cluster(RunsInBlock):
     """Brokers with the ids 1, 2, ...: a context manager, or `start` and `stop`."""
 
     def __init__(
@@ -71,30 +69,6 @@ class Cluster:
     def __repr__(self) -> str:
         """Each broker, for a test that failed."""
         return f"<Cluster of {self._count}: {self.brokers or 'not running'}>"
-
-    def __enter__(self) -> Cluster:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
-
-    async def __aenter__(self) -> Cluster:
-        await enter_in_worker_thread(self.start, self.stop)
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await in_worker_thread(self.stop)
 
     def __getitem__(self, broker_id: int) -> Broker:
         """A broker by its id, from 1 on. Raises RuntimeError when the cluster is not running."""

@@ -25,7 +25,6 @@ import weakref
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 from ottla.broker.cluster.metadata_cache import MetadataSnapshot
@@ -33,6 +32,7 @@ from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.config.resource_rules import validate_topic_config
 from ottla.broker.runtime.event_loop import new_event_loop
 from ottla.broker.server.broker_server import BrokerServer
+from ottla.broker.testing.block import RunsInBlock
 from ottla.broker.testing.faults import Faults, TopicsOfRequests
 from ottla.broker.testing.security import Library, Mechanism, Security
 from ottla.controller.admin.topic_admin import NewTopic
@@ -70,7 +70,7 @@ def setting_name(name: str) -> str:
     return name.replace("__", "\0").replace("_", ".").replace("\0", "_")
 
 
-class Broker:
+class Broker(RunsInBlock):
     """One broker on a thread of its own: a context manager, or `start` and `stop`.
 
     `async with` starts and stops it on a worker thread, so the caller's event loop is not blocked.
@@ -123,30 +123,6 @@ class Broker:
 
     def _address(self) -> str:
         return f"127.0.0.1:{self._port}" if self._port else "without an address"
-
-    def __enter__(self) -> Broker:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
-
-    async def __aenter__(self) -> Broker:
-        await enter_in_worker_thread(self.start, self.stop)
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await in_worker_thread(self.stop)
 
     @property
     def bootstrap(self) -> str:
@@ -396,26 +372,6 @@ class Broker:
         assert thread is not None
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
-
-
-async def enter_in_worker_thread(start: Callable[[], None], stop: Callable[[], None]) -> None:
-    """Start for `__aenter__`; stop if it is cancelled, as `__aexit__` is not called then."""
-    try:
-        await in_worker_thread(start)
-    except asyncio.CancelledError:
-        await in_worker_thread(stop)
-        raise
-
-
-async def in_worker_thread(call: Callable[[], None]) -> None:
-    """Run a call to its end, also when the caller is cancelled: a start cannot be interrupted."""
-    running = asyncio.get_running_loop().run_in_executor(None, call)
-    try:
-        await asyncio.shield(running)
-    except asyncio.CancelledError:
-        await asyncio.wait([running])
-        running.exception()  # is not logged as one that was never retrieved
-        raise
 
 
 def _leave_all_to_parent() -> None:
