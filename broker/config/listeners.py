@@ -101,9 +101,8 @@ def _check_unique(setting: str, endpoints: list[Endpoint]) -> None:
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(f"{setting}: each listener needs a name of its own, {name} is twice.")
-    if (
-        setting != "advertised.listeners"
-    ):  # Behind a proxy several listeners may show the same port.
+    # Behind a proxy several listeners may show the same port.
+    if setting != "advertised.listeners":
         check_ports_differ(setting, endpoints)
 
 

@@ -5,7 +5,7 @@ Health checks, metrics, `ottla doctor`, the console and the log all have these t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -368,18 +368,27 @@ def leader_epoch_fault(partitions: Sequence[str]) -> Fault | None:
     )
 
 
+def _log_faults(
+    logs: Iterable[tuple[str, str, str]], count: int, problem_of_others: str
+) -> list[Fault]:
+    """A fault for each of the first of `count` logs, (path, problem, fix), and one for the others
+    together."""
+    found = [
+        Fault(HELD_LOG, path, False, f"log {path} {problem}", fix)
+        for path, problem, fix in islice(logs, _LISTED_MAX)
+    ]
+    if count > _LISTED_MAX:
+        text = f"{count - _LISTED_MAX} more logs{problem_of_others}"
+        found.append(Fault(HELD_LOG, "", False, text, found[0].fix))
+    return found
+
+
 def held_log_faults(logs: Sequence[tuple[str, str, str]]) -> list[Fault]:
     """`logs` are (path, problem, fix) of the logs that ZooKeeper does not give to this broker,
     without a second fact that says the same."""
-    found = [
-        Fault(HELD_LOG, path, False, f"log {path} is kept and not served: {problem}", fix)
-        for path, problem, fix in logs[:_LISTED_MAX]
-    ]
-    if len(logs) > _LISTED_MAX:
-        more = len(logs) - _LISTED_MAX
-        text = f"{more} more logs are kept and not served; the log of the broker names them"
-        found.append(Fault(HELD_LOG, "", False, text, logs[0][2]))
-    return found
+    what = "kept and not served"
+    rows = ((path, f"is {what}: {problem}", fix) for path, problem, fix in logs)
+    return _log_faults(rows, len(logs), f" are {what}; the log of the broker names them")
 
 
 def missing_log_faults(paths: Sequence[str]) -> list[Fault]:
@@ -389,15 +398,9 @@ def missing_log_faults(paths: Sequence[str]) -> list[Fault]:
         "if the directory was deleted or moved by mistake, stop the broker, put it back and start "
         "the broker; otherwise a restart ends this fault"
     )
-    found = [
-        Fault(HELD_LOG, path, False, f"log {path} was missing and began empty", fix)
-        for path in paths[:_LISTED_MAX]
-    ]
-    if len(paths) > _LISTED_MAX:
-        more = len(paths) - _LISTED_MAX
-        text = f"{more} more logs were missing and began empty; the log of the broker names them"
-        found.append(Fault(HELD_LOG, "", False, text, fix))
-    return found
+    rows = ((path, "was missing and began empty", fix) for path in paths)
+    others = " were missing and began empty; the log of the broker names them"
+    return _log_faults(rows, len(paths), others)
 
 
 def gone_log_faults(paths: Sequence[str]) -> list[Fault]:
@@ -407,13 +410,8 @@ def gone_log_faults(paths: Sequence[str]) -> list[Fault]:
         "broker copies the log from the leader, or begins empty if no other replica is in sync"
     )
     problem = "was deleted or moved while the broker ran: its replica is offline"
-    found = [
-        Fault(HELD_LOG, path, False, f"log {path} {problem}", fix) for path in paths[:_LISTED_MAX]
-    ]
-    if len(paths) > _LISTED_MAX:
-        more = f"{len(paths) - _LISTED_MAX} more logs, which the log of the broker names:"
-        found.append(Fault(HELD_LOG, "", False, f"{more} each {problem}", fix))
-    return found
+    others = f", which the log of the broker names: each {problem}"
+    return _log_faults(((path, problem, fix) for path in paths), len(paths), others)
 
 
 def unusable_log_faults(logs: Mapping[str, str]) -> list[Fault]:
@@ -422,14 +420,9 @@ def unusable_log_faults(logs: Mapping[str, str]) -> list[Fault]:
         "repair the file or its rights, or mount the disk that has it, or move the directory away "
         "if its records are lost; then restart the broker"
     )
-    found = [
-        Fault(HELD_LOG, path, False, f"log {path} cannot be opened: {reason}", fix)
-        for path, reason in islice(sorted(logs.items()), _LISTED_MAX)
-    ]
-    if len(logs) > _LISTED_MAX:
-        more = f"{len(logs) - _LISTED_MAX} more logs, which the log of the broker names,"
-        found.append(Fault(HELD_LOG, "", False, f"{more} cannot be opened", fix))
-    return found
+    rows = ((path, f"cannot be opened: {reason}", fix) for path, reason in sorted(logs.items()))
+    others = ", which the log of the broker names, cannot be opened"
+    return _log_faults(rows, len(logs), others)
 
 
 def topic_znode_faults(topics: Mapping[str, tuple[str, str]]) -> list[Fault]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.broker.runtime.tasks import spawn
@@ -103,7 +103,7 @@ class LogDirFailureHandler:
     def _take_offline(self, directory: str) -> None:
         gone = [
             partition
-            for partition in self._hosted()
+            for partition in self._replica_manager.partitions.values()
             if partition.log is not None and partition.log.log_directory.path == directory
         ]
         logger.error(
@@ -142,9 +142,6 @@ class LogDirFailureHandler:
             self._confirms_gone = False
         if gone:
             spawn(self._notify_controller(), name="log-dir-event")
-
-    def _hosted(self) -> Iterable[Partition]:
-        return self._replica_manager.partitions.values()
 
     def _stop_serving(self, partitions: list[Partition]) -> None:
         for partition in partitions:

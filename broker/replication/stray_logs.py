@@ -162,7 +162,7 @@ class StrayCheck:
         if not await self._continues(broker_epoch):
             self._known_since = {}
         if self.newer_zxid >= 0 and self._skipped_epoch != broker_epoch:
-            # Otherwise this is known to the next producer that needs an id.
+            # Exhausted ids and a damaged znode are reported when the next block is requested.
             with suppress(KafkaError, MalformedZnode):
                 await allocate_block(self._store, self._broker_id, skipped=SKIPPED_IDS)
             self._skipped_epoch = broker_epoch
