@@ -101,6 +101,11 @@ class Producer:
     def close(self) -> None:
         self.client.close()
 
+    def is_forgotten(self, partition: int, producer_id: int) -> bool:
+        """Whether an operator has taken the segment with this producer's last batch."""
+        where = TopicPartition(self.topic, partition)
+        return (where, producer_id) in self.world.forgotten_producers
+
     def values(self) -> list[bytes]:
         made = []
         for _ in range(self.random.randint(1, 4)):
@@ -232,6 +237,12 @@ class IdempotentProducer(Producer):
                 # Written, and the broker no longer knows where.
                 self.sequences[partition] += len(values)
                 self.world.history.written(self.topic, partition, values)
+                return
+            if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self.is_forgotten(
+                partition, self.producer_id
+            ):
+                # A real client takes another producer id, too, and its user sends the batch again.
+                self.producer_id, self.sequences = -1, [0] * self.partitions
                 return
             if code in (
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -404,7 +415,9 @@ class TransactionalProducer(Producer):
             if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                 self.sequences[partition] += len(values)
                 return True
-            if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not self.is_forgotten(
+                partition, self.producer_id
+            ):
                 self.world.complain(
                     f"{self.name}: {error_name(code)} in {self.topic}-{partition} for sequence "
                     f"{self.sequences[partition]} of epoch {self.epoch}"

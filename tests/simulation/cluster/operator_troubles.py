@@ -275,26 +275,34 @@ class OperatorTroubles:
             for folder in sorted(bases)
             for path in sorted(each for each in logs if each.startswith(f"{folder}/"))[1:-1]
         ]
+        # Without its marker a transaction would be open for ever, until somebody aborts it by hand.
+        inner = [path for path in inner if not _ends_transaction(_log_of(node.disk, path), path)]
         if not inner:
             await self._start(node)
             return
         chosen = self.random.choice(inner)
         stem = chosen.removesuffix(".log")
+        segments = _log_of(node.disk, chosen)
         for path in _contents(node.disk):
             if path.startswith(f"{stem}.") and not path.endswith(".snapshot"):
                 _write(node.disk, path, None)
         self.world.note(f"{node.host}: {chosen} is gone")
+        topic, _, index = stem.split("/")[-2].rpartition("-")
+        where = TopicPartition(topic, int(index))
+        self.world.with_gaps.add(where)
+        self.world.forgotten_producers |= {
+            (where, each) for each in _last_written_in(segments, chosen)
+        }
         before = _segments(node.disk)
         for path in _contents(node.disk):
             if path.endswith(CHECKPOINTS[0]):
                 _write(node.disk, path, self.random.choice([b"", None]))
-        topic, _, index = stem.split("/")[-2].rpartition("-")
-        self.world.with_gaps.add(TopicPartition(topic, int(index)))
         await self._start(node)
         self._check_kept(node, before)
         # The broker lacks what the operator took. A replica is repaired as docs/operations.md says.
         if await self._replace_replica(node, stem.rpartition("/")[0]):
             self.world.with_gaps.clear()
+            self.world.forgotten_producers.clear()
 
     async def all_at_once(self, _node: Node) -> None:
         """The machine goes down: all brokers, and maybe ZooKeeper, get SIGTERM together."""
@@ -445,6 +453,41 @@ class OperatorTroubles:
                 for name in node.disk.directories_in(path):
                     if name.startswith(f"{TOPIC}-") and name.endswith("-stray"):
                         self.world.complain(f"{node.host} has set {name} aside")
+
+
+def _log_of(disk: Disk, path: str) -> dict[str, bytes]:
+    """The segments of the log that has the segment `path`."""
+    folder = path.rpartition("/")[0]
+    return {
+        each: content
+        for each, content in _segments(disk).items()
+        if each.rpartition("/")[0] == folder
+    }
+
+
+def _ends_transaction(segments: dict[str, bytes], chosen: str) -> bool:
+    """Whether a segment has the marker of a transaction that began in an earlier one."""
+    began_in: dict[int, str] = {}
+    for path, content in sorted(segments.items()):
+        for _, header in iterate_batches(content):
+            if header.is_control:
+                if path == chosen and began_in.get(header.producer_id, path) != path:
+                    return True
+                began_in.pop(header.producer_id, None)
+            elif header.is_transactional:
+                began_in.setdefault(header.producer_id, path)
+    return False
+
+
+def _last_written_in(segments: dict[str, bytes], chosen: str) -> set[int]:
+    """The producers whose last batch with a sequence in a log is in one of its segments."""
+    last = {
+        header.producer_id: path
+        for path, content in sorted(segments.items())
+        for _, header in iterate_batches(content)
+        if not header.is_control
+    }
+    return {producer_id for producer_id, path in last.items() if path == chosen}
 
 
 def _topics(tree: EmbeddedTree) -> set[str]:

@@ -95,6 +95,9 @@ class World:
         self.deleted_before: dict[TopicPartition, int] = {}
         #: A replica lacks a segment that the operator has moved away, and may be read.
         self.with_gaps: set[TopicPartition] = set()
+        #: Producers whose last batch in a partition was in such a segment, by producer id: the
+        #: leader expects an older sequence, as Kafka's does.
+        self.forgotten_producers: set[tuple[TopicPartition, int]] = set()
         #: The longest pause of a client between two requests: some clusters are busy, some not.
         self.pace_seconds = self.random.choice([0.3, 0.6, 1.2])
         self.stopping = False
