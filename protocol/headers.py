@@ -9,7 +9,7 @@ four bytes of its size; `ottla.protocol.framing` removes those.
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from struct import Struct
 from typing import Any, TypeVar
 
@@ -48,10 +48,13 @@ _RESPONSE_HEADER = "response header"
 
 M = TypeVar("M", bound=Message)
 
+# Encodes a whole response, or returns None for one that it does not know.
+_Whole = Callable[[int, int, Any], bytes | None]
+
 # By API key and version in one number: what has been decoded or encoded before, with all that is
 # needed the next time. There are as many as versions of APIs.
 _DECODERS: dict[int, tuple[int, int, bool, Decode[Any]]] = {}
-_ENCODERS: dict[int, tuple[type[Message], bool, Encode[Any]]] = {}
+_ENCODERS: dict[int, tuple[type[Message], bool, Encode[Any], _Whole | None]] = {}
 
 
 class RequestHeader:
@@ -278,12 +281,16 @@ def encode_response(
     """A whole response. The first part begins with the size of all parts together; parts that are
     not bytes are records that were given as something else, such as a part of a file, or as a large
     view of memory."""
-    pieces: list[Any] = [b""]
-    cuts: list[int] = []
     known = _ENCODERS.get(api_key << 16 | version)
     if known is None or known[0] is not type(message):
         known = _find_encoder(api_key, version, type(message))
-    _, tagged, encode = known
+    _, tagged, encode, whole = known
+    if whole is not None:
+        response = whole(version, correlation_id, message)
+        if response is not None:
+            return [response]
+    pieces: list[Any] = [b""]
+    cuts: list[int] = []
     encode(message, pieces, cuts)
     size = sum(map(len, pieces)) + (5 if tagged else 4)
     head = _SIZE_AND_CORRELATION_ID.pack(size, correlation_id)
@@ -297,9 +304,13 @@ def encode_response(
 
 def _find_encoder(
     api_key: int, version: int, cls: type[Message]
-) -> tuple[type[Message], bool, Encode[Any]]:
+) -> tuple[type[Message], bool, Encode[Any], _Whole | None]:
     tagged = API[api_key].response_header_version(version) == 1
-    found = (cls, tagged, raw_encoder(cls, version))
+    whole: _Whole | None = None
+    if api_key == ApiKey.PRODUCE:
+        # On demand, as are all classes of messages.
+        from ottla.protocol.produce_response import encode_produce_response as whole
+    found = (cls, tagged, raw_encoder(cls, version), whole)
     _ENCODERS[api_key << 16 | version] = found
     return found
 

@@ -247,6 +247,8 @@ class Output:
     @property
     def memory_bytes(self) -> int:
         """The parts in memory that are not sent, or in part; without those of lazy parts."""
+        if not self.lazy_parts:
+            return self._memory
         leases = (part.lease for part in self.lazy_parts)
         return max(self._memory - sum(lease.size for lease in leases if lease is not None), 0)
 

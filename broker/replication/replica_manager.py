@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from ottla.broker.runtime.clock import Clock
     from ottla.broker.runtime.timer import DelayQueue
     from ottla.storage.log.log import Log
+    from ottla.storage.log.log_offsets import LogOffsets
     from ottla.storage.producer.verification import Verification
     from ottla.storage.records.validation import ValidatedRecords
 
@@ -273,7 +274,6 @@ class ReplicaManager:
         Kafka: a fetch that waits for several of the partitions gets the records of all.
         """
         now_ms = self._clock.now_ms()
-        partitions = self.partitions
         waiting: list[Waiting] = []
         appended: deque[Partition] = deque()  # of which delayed requests are not completed yet
         deferred: list[ProduceEntry] = []
@@ -284,51 +284,19 @@ class ReplicaManager:
             for number, entry in enumerate(entries):
                 if number:
                     yield
-                topic, index, records, response = entry
                 budget.left = left  # another request may have run meanwhile
                 try:
-                    partition = partitions.get((topic, index)) or self.partition(topic, index)
-                    log = partition.leader_log()
-                    if required_acks == -1:
-                        partition.check_enough_in_sync()
-                    verification = None if guards is None else guards.get((topic, index))
-                    if validated is None:
-                        info = log.append(
-                            records,
-                            leader_epoch=partition.leader_epoch,
-                            now_ms=now_ms,
-                            origin=origin,
-                            verification=verification,
-                            budget=budget,
-                        )
-                    else:
-                        info = log.append_validated(
-                            validated,
-                            leader_epoch=partition.leader_epoch,
-                            now_ms=now_ms,
-                            verification=verification,
-                        )
+                    found = self._append_entry(
+                        required_acks, entry, now_ms, origin, guards, validated
+                    )
                 except ValidationBudgetExceeded:
                     deferred.append(entry)
                     continue
-                except Exception as error:
-                    self.append_failed(topic, index, error, response)
-                    continue
                 finally:
                     left = budget.left  # what failed has taken its time, too
-                offsets, end_offset = log.offsets, info.last_offset + 1
-                partition.after_append(offsets, info, records[MAGIC_POSITION])
-                appended.append(partition)
-                response.base_offset = info.first_offset
-                response.log_append_time_ms = info.log_append_time
-                response.log_start_offset = offsets.log_start_offset
-                if offsets.flush_required and offsets.recovery_point < end_offset:
-                    failed, since = offsets.failed_flushes, partition.led_since
-                    unflushed.append(
-                        UnflushedRecords(partition, since, offsets, end_offset, failed, response)
-                    )
-                elif required_acks == -1 and offsets.high_watermark < end_offset:
-                    waiting.append((partition, partition.led_since, end_offset, response))
+                if found is not None:
+                    appended.append(found[0])
+                    self._note_awaited(required_acks, entry, found, unflushed, waiting)
             while appended:
                 self.complete_delayed_requests(appended.popleft())
                 if appended:
@@ -342,6 +310,102 @@ class ReplicaManager:
             required_acks, timeout_ms, deferred, unflushed, waiting, callback, guards
         )
         return False
+
+    def append_one(
+        self,
+        required_acks: int,
+        timeout_ms: int,
+        entry: ProduceEntry,
+        callback: Callable[[], None],
+    ) -> bool:
+        """`append` for a client's request of one partition, in no transaction: without steps, which
+        such a request has none of."""
+        is_limited = self._deferred_validation is not None
+        self._budget.left = DEFAULT_BUDGET if is_limited else _UNLIMITED
+        unflushed: list[UnflushedRecords] = []
+        waiting: list[Waiting] = []
+        try:
+            found = self._append_entry(required_acks, entry, self._clock.now_ms())
+        except ValidationBudgetExceeded:
+            self._await_append(
+                required_acks, timeout_ms, [entry], unflushed, waiting, callback, None
+            )
+            return False
+        if found is None:
+            return True
+        self._note_awaited(required_acks, entry, found, unflushed, waiting)
+        self.complete_delayed_requests(found[0])
+        if not (unflushed or waiting):
+            return True
+        self._await_append(required_acks, timeout_ms, [], unflushed, waiting, callback, None)
+        return False
+
+    def _append_entry(
+        self,
+        required_acks: int,
+        entry: ProduceEntry,
+        now_ms: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        guards: Mapping[tuple[str, int], Verification] | None = None,
+        validated: ValidatedRecords | None = None,
+    ) -> tuple[Partition, LogOffsets, int] | None:
+        """Append to one partition and fill its response: see `append`.
+
+        Returns the partition, the offsets of its log and the end offset of the records; None if the
+        response has an error. Raises ValidationBudgetExceeded, with nothing done.
+        """
+        topic, index, records, response = entry
+        try:
+            partition = self.partitions.get((topic, index)) or self.partition(topic, index)
+            log = partition.leader_log()
+            if required_acks == -1:
+                partition.check_enough_in_sync()
+            verification = None if guards is None else guards.get((topic, index))
+            if validated is None:
+                info = log.append(
+                    records,
+                    leader_epoch=partition.leader_epoch,
+                    now_ms=now_ms,
+                    origin=origin,
+                    verification=verification,
+                    budget=self._budget,
+                )
+            else:
+                info = log.append_validated(
+                    validated,
+                    leader_epoch=partition.leader_epoch,
+                    now_ms=now_ms,
+                    verification=verification,
+                )
+        except ValidationBudgetExceeded:
+            raise
+        except Exception as error:
+            self.append_failed(topic, index, error, response)
+            return None
+        offsets = log.offsets
+        partition.after_append(offsets, info, records[MAGIC_POSITION])
+        response.base_offset = info.first_offset
+        response.log_append_time_ms = info.log_append_time
+        response.log_start_offset = offsets.log_start_offset
+        return partition, offsets, info.last_offset + 1
+
+    def _note_awaited(
+        self,
+        required_acks: int,
+        entry: ProduceEntry,
+        found: tuple[Partition, LogOffsets, int],
+        unflushed: list[UnflushedRecords],
+        waiting: list[Waiting],
+    ) -> None:
+        """Add what the response of a partition waits for, if there is anything."""
+        partition, offsets, end_offset = found
+        if offsets.flush_required and offsets.recovery_point < end_offset:
+            failed, since = offsets.failed_flushes, partition.led_since
+            unflushed.append(
+                UnflushedRecords(partition, since, offsets, end_offset, failed, entry[3])
+            )
+        elif required_acks == -1 and offsets.high_watermark < end_offset:
+            waiting.append((partition, partition.led_since, end_offset, entry[3]))
 
     def _await_append(
         self,

@@ -77,11 +77,49 @@ class ProduceHandler:
 
     def handle(
         self, context: RequestContext, request: ProduceRequest
+    ) -> ProduceResponse | Deferred | Steps[ProduceResponse | Deferred | None] | None:
+        """Most requests have one partition: those are handled at once."""
+        topics = request.topic_data
+        if (
+            request.transactional_id is not None
+            or len(topics) != 1
+            or len(topics[0].partition_data) != 1
+        ):
+            return self._handle_many(context, request)
+        acks = request.acks
+        topic = topics[0]
+        data = topic.partition_data[0]
+        row = PartitionProduceResponse(
+            data.index, self._topic_error(context, acks, topic.name), -1, -1, -1
+        )
+        response = ProduceResponse([TopicProduceResponse(topic.name, [row])])
+        if not row.error_code:
+            records = _valid_records(row, data.records, context.header.api_version, False)
+            if records is not None and not self._replica_manager.append_one(
+                acks,
+                request.timeout_ms,
+                (topic.name, data.index, records, row),
+                lambda: respond_later(context, self._response(context, acks, response)),
+            ):
+                return DEFERRED
+        if row.error_code or not acks or self._quota.table.has_limits:
+            return self._response(context, acks, response)
+        return response
+
+    def _topic_error(self, context: RequestContext, acks: int, name: str) -> int:
+        """The error of all partitions of a topic."""
+        if acks not in _ACKS:
+            return ErrorCode.INVALID_REQUIRED_ACKS
+        if name in INTERNAL_TOPICS and context.header.client_id != _ADMIN_CLIENT_ID:
+            return ErrorCode.INVALID_TOPIC_EXCEPTION
+        return ErrorCode.NONE
+
+    def _handle_many(
+        self, context: RequestContext, request: ProduceRequest
     ) -> Steps[ProduceResponse | Deferred | None]:
         """May pause between two partitions, whether it validates or appends their records."""
-        acks, version = request.acks, context.header.api_version
+        version = context.header.api_version
         is_transactional = request.transactional_id is not None
-        request_error = ErrorCode.NONE if acks in _ACKS else ErrorCode.INVALID_REQUIRED_ACKS
         response = ProduceResponse()
         topics: dict[str, list[PartitionProduceResponse]] = {}
         rows: dict[tuple[str, int], PartitionProduceResponse] = {}
@@ -93,9 +131,7 @@ class ProduceHandler:
             if name not in topics:
                 topics[name] = []
                 response.responses.append(TopicProduceResponse(name, topics[name]))
-            topic_error = request_error
-            if name in INTERNAL_TOPICS and context.header.client_id != _ADMIN_CLIENT_ID:
-                topic_error = topic_error or ErrorCode.INVALID_TOPIC_EXCEPTION
+            topic_error = self._topic_error(context, request.acks, name)
             for data in topic.partition_data:
                 if rows:
                     yield
