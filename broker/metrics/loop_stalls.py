@@ -167,16 +167,19 @@ class StallMonitor:
         late = self._clock() - self._due_at
         seen, self._seen = self._seen, None
         self.health.lag_seconds = max(late, 0.0)
+        if late <= STALL_SECONDS:  # as nearly always: what it waited for is not asked for
+            self._schedule()
+            return
         computed = thread_time() - self._computed_at_beat
         waited = self._waited() - self._waited_at_beat
-        if late > STALL_SECONDS and self._stood_still(late, computed + waited):
+        if self._stood_still(late, computed + waited):
             logger.info(
                 "this process stood still for %.1f s: it was stopped (SIGSTOP), or its container "
                 "or its machine was",
                 late,
             )
             self.health.lag_seconds = 0.0
-        elif late > STALL_SECONDS:
+        else:
             self.health.blocked(late, computed, seen.name if seen else UNKNOWN)
             if computed > STALL_SECONDS:
                 self.statistics.computing += 1
@@ -218,9 +221,11 @@ class StallMonitor:
         )
 
     def _watch(self) -> None:
-        """The watchdog thread."""
-        while not self._stopped.wait(BEAT_SECONDS):
+        """The watchdog thread: looks when the beat that is due next would be a stall."""
+        wait = BEAT_SECONDS
+        while not self._stopped.wait(wait):
             now = self._clock()
+            wait = max(self._due_at + STALL_SECONDS - now + 0.001, BEAT_SECONDS)
             self._unwatched = max(self._unwatched, now - self._looked_at)
             self._looked_at = now
             if self._clock() - self._due_at > STALL_SECONDS and self._seen is None:

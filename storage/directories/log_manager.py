@@ -606,15 +606,17 @@ class LogManager:
         Those whose required flush failed, those with unflushed records last flushed `flush.ms` or
         longer ago, those with an inactive segment above the recovery point: recovery would read it.
         """
+        # Asked every second: first what most logs answer with no.
         return [
             log
-            for log in self._online_logs()
-            if log.recovery_point < log.log_end_offset
+            for log in self._logs.values()
+            if (offsets := log.offsets).recovery_point < offsets.log_end_offset
             and (
-                log.offsets.flush_required
-                or log.recovery_point < log.local.active.base_offset
+                offsets.flush_required
+                or offsets.recovery_point < log.local.active.base_offset
                 or now_ms - log.flusher.last_flushed_ms >= log.config.flush_ms
             )
+            and not log.is_offline
         ]
 
     def cleanup(self, now_ms: int) -> Steps[int]:
