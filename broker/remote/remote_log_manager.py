@@ -48,10 +48,11 @@ logger = logging.getLogger("ottla.remote")
 NOT_TIERED = INTERNAL_TOPICS | {REMOTE_LOG_METADATA_TOPIC}
 # Partitions whose key is kept: 400 bytes each. A fetch needs it, and a UUID takes long to make.
 _MAX_KNOWN = 10_000
-# How long a stop waits for a copy that runs: as Kafka's RemoteLogManager.
-_STOP_SECONDS = 10.0
-# And then for the threads of those that were cancelled.
-_THREADS_SECONDS = 2.0
+# How long a stop waits for copies that run. Kafka waits ten seconds, after which Docker kills: then
+# the next start recovers all logs. A copy that is cancelled is made again.
+_STOP_SECONDS = 4.0
+# And then for the threads of those that were cancelled; after a crash, which waits for no copy.
+_THREADS_SECONDS, _CRASH_SECONDS = 2.0, 10.0
 # A request to the store that takes longer is a fault, although it may still end: the thread that
 # waits for it cannot be interrupted. Reads and deletions take milliseconds, copies a gibibyte.
 _OVERDUE_SECONDS = 30.0
@@ -203,7 +204,7 @@ class RemoteLogManager:
         self._deletion_tasks.start()
 
     async def shutdown(self, *, crash: bool = False) -> None:
-        """Ends the tasks: what is being copied may end first, for 10 seconds unless `crash`."""
+        """Ends the tasks: what is being copied may end first, for 4 seconds unless `crash`."""
         for tasks in self._tasks.values():
             tasks.ended = True
         timeout = 0.0 if crash else _STOP_SECONDS
@@ -216,7 +217,7 @@ class RemoteLogManager:
             )
         await self.metadata.shutdown()
         pools = (self._copiers, self._expirers, self.readers)
-        seconds = _STOP_SECONDS if crash else _THREADS_SECONDS
+        seconds = _CRASH_SECONDS if crash else _THREADS_SECONDS
         if all(await asyncio.gather(*(pool.close(seconds) for pool in pools))):
             self.storage.close()
         else:

@@ -146,7 +146,7 @@ class OperatorTroubles:
     async def garbage(self, node: Node) -> None:
         """Somebody's program writes into a file that is derived from the segments."""
         await self._end(node)
-        ending = self.random.choice(DERIVED)
+        ending = self.random.choice(self._made_again(DERIVED))
         paths = sorted(path for path in _contents(node.disk) if path.endswith(ending))
         for path in self.random.sample(paths, min(len(paths), 3)):
             content = self._damaged(_contents(node.disk)[path], is_text=ending not in INDEXES)
@@ -157,7 +157,7 @@ class OperatorTroubles:
     async def foreign_files(self, node: Node) -> None:
         """Somebody has copied files of another log, or of another broker, or a part of them."""
         await self._end(node)
-        ending = self.random.choice(OF_ONE_LOG)
+        ending = self.random.choice(self._made_again(OF_ONE_LOG))
         files = sorted(
             (each.host, path, content)
             for each in self.world.nodes.values()
@@ -385,6 +385,11 @@ class OperatorTroubles:
             await node.stop()
         node.kill()
 
+    def _made_again(self, endings: tuple[str, ...]) -> list[str]:
+        """The files that a broker makes again from its segments. Not the producers of a tiered log:
+        those that wrote to remote segments only are in its snapshots, here as in Kafka."""
+        return [each for each in endings if each != ".snapshot" or not self.world.shape.tiered]
+
     async def _start(self, node: Node) -> None:
         if not node.is_up:
             node.start()
@@ -437,15 +442,17 @@ class OperatorTroubles:
 
     @staticmethod
     def _is_moved_on(node: Node, path: str, size: int, now: dict[str, bytes]) -> bool:
-        """Whether a live segment is shorter because of the protocol: the end of a log that is not
-        committed may be truncated, and old segments expire."""
+        """Whether a live segment is another one because of the protocol: the end of a log that is
+        not committed may be truncated, and written anew, and old segments expire."""
         folder, _, name = path.rpartition("/")
         base = int(name.partition(".")[0])
         server: Any = node.server
         log = next((each for each in server.parts.logs.logs() if each.path == folder), None)
         if log is None:
             return False
-        return base < log.log_start_offset or (path in now and len(now[path]) < size)
+        if base < log.log_start_offset:
+            return True
+        return path in now and (len(now[path]) < size or log.truncations > 0)
 
     def _check_not_set_aside(self) -> None:
         for node in self.world.nodes.values():
