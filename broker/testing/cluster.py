@@ -53,6 +53,8 @@ class Cluster(RunsInBlock):
     ) -> None:
         """`settings` are those of every broker, by Kafka's names with `_` for `.`; `tls`, `users`
         and `acls` as for `Broker`."""
+        if type(brokers) is not int:
+            raise TypeError(f"brokers={brokers!r}: expected an int")
         if brokers < 1:
             raise ValueError("a cluster has at least one broker")
         self._count = brokers
@@ -105,11 +107,13 @@ class Cluster(RunsInBlock):
         return f"127.0.0.1:{self._zookeeper.port}"
 
     def start(self) -> None:
-        """Return when all brokers serve clients and have the metadata of each other.
+        """Return when all brokers serve clients and have the metadata of each other. After a stop
+        it begins empty again.
 
         Raises ConfigError for a wrong setting, and RuntimeError when the cluster is running."""
         if self._thread is not None:
             raise RuntimeError("the cluster is running")
+        self._zookeeper = ZooKeeperServer(tick_time_ms=TICK_TIME_MS)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="ottla-zookeeper", daemon=True

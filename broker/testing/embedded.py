@@ -87,7 +87,8 @@ class Broker(RunsInBlock):
         acls: Mapping[str, Iterable[str]] | None = None,
         **settings: object,
     ) -> None:
-        """Keeps data in `directory`; by default in a temporary one that `stop` removes.
+        """Keeps data in `directory`; by default in a temporary one that `stop` removes. A start
+        after it begins with an empty one.
 
         `tls`: clients connect with TLS. `users`: names and passwords, with which they authenticate
         by SASL. `acls`: what each user may do, such as {"alice": ["READ topic:orders"]}; without it
@@ -96,12 +97,12 @@ class Broker(RunsInBlock):
         `settings` are broker settings by Kafka's names with `_` for `.` (`__` for `_`). They are
         checked by `start`. Raises ValueError for wrong users or ACLs."""
         self._temporary = directory is None
-        self._directory = Path(
-            tempfile.mkdtemp(prefix="ottla-") if directory is None else directory
-        )
-        if self._temporary:
-            # Also when `stop` is never called: at the end of the process.
-            self._remove_directory = weakref.finalize(self, _remove, self._directory, os.getpid())
+        if directory is None:
+            self._make_directory()
+        else:
+            self._directory = Path(directory)
+        #: Who starts and stops the broker, for the errors: a sentence, if it is not the caller.
+        self.owner = ""
         self._security = Security(tls, users, acls)
         self._settings = {setting_name(name): _text(each) for name, each in settings.items()}
         if "listeners" in self._settings and not self._security.is_default:
@@ -112,6 +113,14 @@ class Broker(RunsInBlock):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._is_inherited = False  # from the parent process, which runs it
+
+    def _make_directory(self) -> None:
+        self._directory = Path(tempfile.mkdtemp(prefix="ottla-"))
+        # Also when `stop` is never called: at the end of the process.
+        self._remove_directory = weakref.finalize(self, _remove, self._directory, os.getpid())
+
+    def __getstate__(self) -> object:
+        raise TypeError("a broker cannot be passed to another process: pass broker.bootstrap")
 
     def __repr__(self) -> str:
         """The address, the state and the topics with their records, for a test that failed."""
@@ -176,9 +185,11 @@ class Broker(RunsInBlock):
 
         Raises ConfigError for a wrong setting, and RuntimeError when the broker is running."""
         if self._thread is not None:
-            raise RuntimeError("the broker is running")
+            raise RuntimeError(f"the broker is running{self.owner and f': {self.owner}'}")
         if self._is_inherited:
             raise RuntimeError(_IN_THE_PARENT)
+        if self._temporary and not self._remove_directory.alive:
+            self._make_directory()
         config = BrokerConfig(
             {
                 "log.dirs": str(self._directory),
@@ -311,14 +322,19 @@ class Broker(RunsInBlock):
     def end_offset(self, topic: str, partition: int = 0) -> int:
         """The log end offset of a partition: in a new topic, how many records were written.
 
-        Raises KafkaError for a partition that does not exist."""
+        Raises KafkaError for a partition that does not exist, and TypeError for an argument of
+        another type."""
+        if not isinstance(topic, str):
+            raise TypeError(f"topic={topic!r}: expected a str")
+        if type(partition) is not int:
+            raise TypeError(f"partition={partition!r}: expected an int")
         return self._call(self._end_offset(topic, partition), START_SECONDS)
 
     async def _end_offset(self, topic: str, partition: int) -> int:
         hosted = self.server.parts.replica_manager.partitions
         found = hosted.get((topic, partition))
         if found is None or found.log is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition}")
+            raise _unknown(topic, partition)
         return found.log.log_end_offset
 
     def leader_of(self, topic: str, partition: int) -> int:
@@ -326,7 +342,7 @@ class Broker(RunsInBlock):
         partition that does not exist. Private, as `server` is."""
         known = self.server.parts.metadata.snapshot.topics.get(topic)
         if known is None or partition not in known.partitions:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition}")
+            raise _unknown(topic, partition)
         return known.partitions[partition].leader
 
     async def _add_acls(self, server: BrokerServer) -> None:
@@ -336,7 +352,9 @@ class Broker(RunsInBlock):
             await store.update(resource, frozenset((acl,)).union)
 
     def _why_not_running(self) -> str:
-        return _IN_THE_PARENT if self._is_inherited else NOT_RUNNING
+        if self._is_inherited:
+            return _IN_THE_PARENT
+        return f"the broker is not running: {self.owner}" if self.owner else NOT_RUNNING
 
     def leave_to_parent(self) -> None:
         """Forget the broker in a forked child. Its copies of the sockets are closed: they would
@@ -384,6 +402,13 @@ def _leave_all_to_parent() -> None:
 
 
 os.register_at_fork(after_in_child=_leave_all_to_parent)
+
+
+def _unknown(topic: str, partition: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        f"this broker has no partition {partition} of the topic {topic!r}",
+    )
 
 
 def _topics_text(server: BrokerServer) -> str:

@@ -236,11 +236,13 @@ class Faults:
 
     def clear(self) -> None:
         """Remove all faults."""
-        self._on_loop(self._clear)
+        if not self._loop.is_closed():  # else they have ended with the broker
+            self._on_loop(self._clear)
 
     def remove(self, fault: Fault) -> None:
         """Remove one fault, if it is in force."""
-        self._on_loop(lambda: self._forget(fault))
+        if not self._loop.is_closed():
+            self._on_loop(lambda: self._forget(fault))
 
     def _add(
         self,
@@ -311,6 +313,8 @@ class Faults:
         async def run() -> None:
             change()
 
+        if self._loop.is_closed():
+            raise RuntimeError("the broker of these faults is not running")
         asyncio.run_coroutine_threadsafe(run(), self._loop).result(_LOOP_SECONDS)
 
 

@@ -74,6 +74,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "kafka_topic(partitions=1, replication_factor=-1, config={}, **config): the topic that "
         "the fixture kafka_topic creates; topic settings with _ for .",
     )
+    _scope("kafka_broker", config)  # a wrong one is an error of the run, not of pytest
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -114,6 +115,11 @@ def _settings(config: pytest.Config) -> dict[str, Any]:
         if not equals:
             raise pytest.UsageError(f"kafka_broker_settings: {line!r} is not name=value")
         found[name.strip()] = value.strip()
+    tls = found.get("tls")
+    if tls is not None:
+        if tls not in ("true", "false"):
+            raise pytest.UsageError(f"kafka_broker_settings: tls={tls}: use true or false")
+        found["tls"] = tls == "true"
     return found
 
 
@@ -130,6 +136,10 @@ def kafka_broker(pytestconfig: pytest.Config) -> Iterator[Broker]:
     from ottla.broker.testing.embedded import Broker
 
     with Broker(**_settings(pytestconfig)) as broker:
+        broker.owner = (
+            "a test has stopped it, which is the broker of all tests of the fixture kafka_broker: "
+            "a test that stops a broker uses kafka_broker_factory"
+        )
         yield broker
 
 
@@ -155,6 +165,7 @@ def kafka_broker_factory(pytestconfig: pytest.Config) -> Iterator[Callable[..., 
         arguments: dict[str, Any] = {**given, **settings}
         broker = Broker(**arguments)
         broker.start()
+        broker.owner = "kafka_broker_factory starts the broker, and the end of the test stops it"
         started.append(broker)
         return broker
 

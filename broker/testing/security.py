@@ -53,6 +53,8 @@ class Security:
         users: Mapping[str, str] | None,
         acls: Mapping[str, Iterable[str]] | None,
     ) -> None:
+        if type(tls) is not bool:
+            raise TypeError(f"tls={tls!r}: expected True or False; the certificate is made for you")
         self.tls = tls
         self.users = _checked_users(users or {})
         if acls is not None and not self.users:

@@ -174,6 +174,11 @@ class SharedBroker:
     def __repr__(self) -> str:
         return str(self._desk.call("__repr__"))
 
+    def client_config(self, *arguments: Any, **named: Any) -> dict[str, Any]:
+        """As `Broker.client_config`."""
+        found: dict[str, Any] = self._desk.call("client_config", *arguments, **named)
+        return found
+
     def create_topic(self, *arguments: Any, **named: Any) -> None:
         """As `Broker.create_topic`."""
         self._desk.call("create_topic", *arguments, **named)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import pickle
 import signal
 import socket
 import subprocess
@@ -387,3 +388,51 @@ def test_a_port_is_free_when_the_broker_stops_although_a_child_lives() -> None:
         finally:
             os.close(writing)
             os.waitpid(pid, 0)
+
+
+def test_a_start_after_a_stop_begins_empty() -> None:
+    broker = Broker()
+    for _ in range(3):
+        with broker:
+            broker.create_topic("orders")
+            directory = broker.directory
+            assert directory.exists()
+        assert not directory.exists()
+
+
+def test_a_cluster_that_starts_again_begins_empty() -> None:
+    cluster = Cluster(brokers=2)
+    for _ in range(2):
+        with cluster:
+            cluster.create_topic("orders")
+            assert cluster.end_offset("orders") == 0
+
+
+def test_faults_of_a_broker_that_has_stopped() -> None:
+    with Broker() as broker:
+        faults = broker.faults
+        fault = faults.drop("Fetch")
+    with pytest.raises(RuntimeError, match="is not running"):
+        faults.drop("Fetch")
+    fault.remove()
+    faults.clear()
+
+
+def test_a_partition_that_is_not_there_is_named() -> None:
+    with Broker() as broker:
+        broker.create_topic("a-5")
+        with pytest.raises(KafkaError, match="no partition 2 of the topic 'a-5'"):
+            broker.end_offset("a-5", 2)
+        for topic, partition in ((b"a-5", 0), ("a-5", "0")):
+            with pytest.raises(TypeError, match="expected"):
+                broker.end_offset(topic, partition)  # type: ignore[arg-type]
+
+
+def test_what_a_user_gives_is_checked() -> None:
+    for tls in ("yes", "/tmp/cert.pem", 1):
+        with pytest.raises(TypeError, match=r"tls=.*expected True or False"):
+            Broker(tls=tls)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="brokers='3': expected an int"):
+        Cluster(brokers="3")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"pass broker\.bootstrap"):
+        pickle.dumps(Broker())

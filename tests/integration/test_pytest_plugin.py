@@ -178,6 +178,11 @@ def test_faults_name_what_they_hit(kafka_broker, kafka_topic):
     assert "left=0" in repr(fault) and kafka_topic in repr(kafka_broker)
 
 
+def test_it_has_settings_for_clients(kafka_broker):
+    settings = kafka_broker.client_config("aiokafka")
+    assert settings["bootstrap_servers"] == kafka_broker.bootstrap
+
+
 def test_the_broker_is_not_stopped(kafka_broker):
     with pytest.raises(RuntimeError, match="kafka_broker_factory"):
         kafka_broker.restart()
@@ -190,7 +195,7 @@ def test_workers_share_a_broker(tmp_path: Path) -> None:
     pytest.importorskip("xdist", reason="pytest-xdist is not installed")
     ini = "kafka_broker_shared = true\n"
     result = run(tmp_path, ini, SHARED, "-p", "xdist", "-n", "3")
-    assert "10 passed" in result.stdout, result.stdout + result.stderr
+    assert "11 passed" in result.stdout, result.stdout + result.stderr
     assert result.stderr == ""
     lines = [line.split() for line in (tmp_path / "addresses").read_text().splitlines()]
     assert len({address for address, _ in lines}) == 1
@@ -225,3 +230,44 @@ def test_it_imports_no_broker_before_it_is_asked() -> None:
         "sys.exit('ottla.broker.server.broker_server' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
+
+
+STOPPED = """
+import pytest
+
+
+def test_stops_it(kafka_broker):
+    kafka_broker.stop()
+
+
+def test_comes_later(kafka_broker):
+    with pytest.raises(RuntimeError, match="kafka_broker_factory") as caught:
+        kafka_broker.create_topic("t")
+    assert "a test has stopped it" in str(caught.value)
+
+
+def test_the_factory_starts_its_brokers(kafka_broker_factory):
+    with pytest.raises(RuntimeError, match="the end of the test stops it"):
+        with kafka_broker_factory():
+            pass
+"""
+
+
+def test_who_starts_and_stops_a_broker_is_named(tmp_path: Path) -> None:
+    result = run(tmp_path, example=STOPPED)
+    assert "3 passed" in result.stdout, result.stdout
+
+
+@pytest.mark.parametrize(("given", "words"), [("tls=no", "tls=no: use true or false")])
+def test_a_wrong_value_in_the_settings_is_named(tmp_path: Path, given: str, words: str) -> None:
+    result = run(tmp_path, f"kafka_broker_settings = {given}\n")
+    assert words in result.stdout + result.stderr
+
+
+def test_tls_may_be_off_in_the_settings(tmp_path: Path) -> None:
+    example = """
+def test_plain(kafka_broker):
+    assert "ssl.ca.location" not in kafka_broker.client_config()
+"""
+    result = run(tmp_path, "kafka_broker_settings = tls=false\n", example)
+    assert "1 passed" in result.stdout, result.stdout
