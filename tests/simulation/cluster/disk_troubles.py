@@ -227,15 +227,19 @@ class DiskTroubles:
             node.disk.erase()
         node.start()
 
-    def has_survivors(self, node: Node, *lost: Node) -> bool:
-        """Whether another broker can lead where the node is in the ISR, without those of `lost`."""
+    def has_survivors(self, node: Node, *lost: Node, of: TopicPartition | None = None) -> bool:
+        """Whether another broker can lead where the node is in the ISR, without those of `lost`.
+        `of`: only this partition counts."""
         without = {each.broker_id for each in (node, *lost)}
-        return self._survives(node, without, self._proposed_by(node))
+        return self._survives(node, without, self._proposed_by(node), of)
 
-    def _survives(self, node: Node, without: set[int], proposed: Proposals) -> bool:
+    def _survives(
+        self, node: Node, without: set[int], proposed: Proposals, of: TopicPartition | None = None
+    ) -> bool:
         tree = self.world.ensemble.tree.nodes
         return all(
-            node.broker_id not in state["isr"]
+            of not in (None, where)
+            or node.broker_id not in state["isr"]
             or any(
                 each not in without
                 and self.world.nodes[each].ready

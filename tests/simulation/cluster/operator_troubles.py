@@ -19,7 +19,7 @@ from ottla.controller.tree import znodes
 from ottla.controller.tree.embedded_tree import EmbeddedTree
 from ottla.controller.tree.embedded_tree import Node as Znode
 from ottla.controller.tree.store import SetOp, StoreError
-from ottla.protocol.records.batch import read_header
+from ottla.protocol.records.batch import LOG_OVERHEAD, BatchHeader, read_header
 from ottla.protocol.topics import TopicPartition
 from ottla.storage.errors import CorruptFile
 from ottla.storage.files.set_aside import SET_ASIDE_SUFFIX
@@ -300,7 +300,7 @@ class OperatorTroubles:
         await self._start(node)
         self._check_kept(node, before)
         # The broker lacks what the operator took. A replica is repaired as docs/operations.md says.
-        if await self._replace_replica(node, stem.rpartition("/")[0]):
+        if await self._replace_replica(node, stem.rpartition("/")[0], where):
             self.world.with_gaps.clear()
             self.world.forgotten_producers.clear()
 
@@ -396,11 +396,11 @@ class OperatorTroubles:
         if not await until(lambda: node.ready, READY_SECONDS) and node.is_up:
             self.world.complain(f"{node.host} does not start")
 
-    async def _replace_replica(self, node: Node, folder: str) -> bool:
+    async def _replace_replica(self, node: Node, folder: str, where: TopicPartition) -> bool:
         """Stops the broker, removes the directory of one partition and starts it again. False if
-        nobody else would have the records."""
+        nobody else would have its records. Partitions that only this broker has are not touched."""
         await settles(self.world)
-        if not self.leaders.disks.has_survivors(node):
+        if not self.leaders.disks.has_survivors(node, of=where):
             return False
         node.kill()
         for path in _contents(node.disk):
@@ -429,13 +429,18 @@ class OperatorTroubles:
         return self.random.randbytes(self.random.randint(1, max(size, 16)))
 
     def _check_kept(self, node: Node, before: dict[str, bytes]) -> None:
-        """Each segment that the broker had is there, or is set aside."""
+        """Each segment that the broker had is there, or is set aside, or its end was not committed
+        and the broker has the records of a later leader instead."""
         now = _contents(node.disk)
         aside = {path: each for path, each in now.items() if path.endswith(SET_ASIDE_SUFFIX)}
         for path, content in before.items():
             if now.get(path, b"").startswith(content):
                 continue
             if any(each.startswith(content) for each in aside.values()):
+                continue
+            topic, _, index = path.split("/")[-2].rpartition("-")
+            committed = dict(self.world.watch.batches(topic, int(index)))
+            if is_superseded(content, _log_of(node.disk, path), committed):
                 continue
             if not self._is_moved_on(node, path, len(content), now):
                 self.world.complain(f"{node.host}: {path} ({len(content)} bytes) is gone")
@@ -470,6 +475,34 @@ def _log_of(disk: Disk, path: str) -> dict[str, bytes]:
         for each, content in _segments(disk).items()
         if each.rpartition("/")[0] == folder
     }
+
+
+def is_superseded(content: bytes, log: dict[str, bytes], committed: dict[int, bytes]) -> bool:
+    """Whether a follower has truncated the end of a segment and copied on from a later leader.
+
+    KIP-101 truncates to where the log diverges: from the first batch that the log lacks on, it has
+    batches of a later leader epoch, which may be longer than what they replaced. `committed`: by
+    base offset. None of these is ever truncated.
+    """
+    live = {
+        header.base_offset: (header, bytes(segment[position : position + _size(header)]))
+        for segment in log.values()
+        for position, header in iterate_batches(segment)
+    }
+    for position, lost in iterate_batches(content):
+        batch = bytes(content[position : position + _size(lost)])
+        if lost.base_offset in live and live[lost.base_offset][1] == batch:
+            continue
+        return committed.get(lost.base_offset) != batch and any(
+            each.base_offset <= lost.base_offset <= each.last_offset
+            and each.partition_leader_epoch > lost.partition_leader_epoch
+            for each, _ in live.values()
+        )
+    return False
+
+
+def _size(header: BatchHeader) -> int:
+    return LOG_OVERHEAD + header.batch_length
 
 
 def _ends_transaction(segments: dict[str, bytes], chosen: str) -> bool:

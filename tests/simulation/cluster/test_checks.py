@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import struct
 from contextvars import copy_context
 from random import Random
 from types import SimpleNamespace
@@ -22,6 +23,7 @@ from ottla.protocol.topics import TopicPartition
 from tests.doubles.storage_logs import batch_of
 from tests.simulation.cluster import tiered_checks
 from tests.simulation.cluster.disk import READING, Death, Disk, Faults
+from tests.simulation.cluster.operator_troubles import is_superseded
 from tests.simulation.cluster.watch import Watch
 
 
@@ -58,6 +60,33 @@ async def test_a_check_that_fails_is_a_complaint(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(KeyError):
         await watch.run()
     assert complaints == ["the checks ended with KeyError('missing')"]
+
+
+LEADER_EPOCH_AT = 12
+
+
+def stored(base_offset: int, epoch: int, count: int = 1) -> bytes:
+    batch = batch_of(count, base_offset=base_offset)
+    struct.pack_into(">i", batch, LEADER_EPOCH_AT, epoch)
+    return bytes(batch)
+
+
+@pytest.mark.parametrize(
+    ("live", "committed", "expected"),
+    [
+        ([stored(0, 1), stored(1, 2, 9)], {0: stored(0, 1)}, True),
+        ([stored(0, 1), stored(1, 2, 9)], {1: stored(1, 1, 2)}, False),
+        ([stored(0, 1), stored(1, 1, 9)], {}, False),
+        ([stored(0, 1), stored(3, 2, 9)], {}, False),
+        ([stored(0, 1)], {}, False),
+    ],
+    ids=["a later leader", "it was committed", "the same leader", "a gap", "nothing instead"],
+)
+def test_only_an_uncommitted_end_is_superseded_by_a_later_leader(
+    live: list[bytes], committed: dict[int, bytes], expected: bool
+) -> None:
+    before = stored(0, 1) + stored(1, 1, 2)
+    assert is_superseded(before, {"0.log": b"".join(live)}, committed) is expected
 
 
 class ThrottledClient:
