@@ -447,17 +447,15 @@ class OperatorTroubles:
 
     @staticmethod
     def _is_moved_on(node: Node, path: str, size: int, now: dict[str, bytes]) -> bool:
-        """Whether a live segment is another one because of the protocol: the end of a log that is
-        not committed may be truncated, and written anew, and old segments expire."""
+        """Whether a live segment is shorter because of the protocol: the end of a log that is not
+        committed may be truncated, and old segments expire."""
         folder, _, name = path.rpartition("/")
         base = int(name.partition(".")[0])
         server: Any = node.server
         log = next((each for each in server.parts.logs.logs() if each.path == folder), None)
         if log is None:
             return False
-        if base < log.log_start_offset:
-            return True
-        return path in now and (len(now[path]) < size or log.truncations > 0)
+        return base < log.log_start_offset or (path in now and len(now[path]) < size)
 
     def _check_not_set_aside(self) -> None:
         for node in self.world.nodes.values():
