@@ -283,9 +283,14 @@ def test_what_bytes_look_like() -> None:
     assert shown(b"{bad") == {"kind": "text", "text": "{bad", "bytes": 4}
     assert shown(b"\x00\x00\x00\x00\x07\x02\xff") == {
         "kind": "schema 7",
-        "text": "02 ff",
+        "text": "00 00 00 00 07 02 ff",
         "bytes": 7,
     }
+    number = (5).to_bytes(8)  # as Kafka's LongSerializer
+    assert shown(number) == {"kind": "bytes", "text": "00 00 00 00 00 00 00 05", "bytes": 8}
+    binary = shown(b"\xff" * MAX_SHOWN_BYTES)
+    assert binary is not None
+    assert binary["text"].endswith("ff …")
     # A character of three bytes across the bound: cut, not taken for binary data.
     long = shown(("€" * MAX_SHOWN_BYTES).encode())
     assert long is not None

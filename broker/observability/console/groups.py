@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.handlers.admin.describe_configs import GROUP, GROUP_SHARES
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
 
     from ottla.broker.observability.console.access import Viewer
     from ottla.broker.observability.console.cluster_client import ClusterClient
-    from ottla.broker.observability.console.history import History
+    from ottla.broker.observability.console.history import History, Lag
     from ottla.broker.observability.console.parameters import Parameters
 
 
@@ -141,7 +142,7 @@ class GroupViews:
             **self._row(group, view, viewer),
             "protocol": "" if view is None else view.protocol,
             "member_rows": [_member(each, viewer) for each in members],
-            "offsets": self._offsets(group_id, members, viewer),
+            "offsets": self._offsets(group_id, members, viewer, is_share=group.kind == SHARE),
             "lag": history.lag_points(group_id),
             "pace": None if (pace := history.pace(group_id)) is None else pace._asdict(),
             "share": share,
@@ -155,25 +156,31 @@ class GroupViews:
         }
 
     def _offsets(
-        self, group_id: str, members: list[MemberRow], viewer: Viewer
+        self, group_id: str, members: list[MemberRow], viewer: Viewer, *, is_share: bool = False
     ) -> list[dict[str, Any]]:
+        """Committed offsets, and assigned partitions without one, whose lag is not known."""
         owners = {
             partition: member.client or member.member
             for member in members
             for partition in member.partitions
         }
+        lags = self._history.lags(group_id)
+        rows: list[tuple[TopicPartition, Lag | None]] = [
+            *lags.items(),
+            *((partition, None) for partition in owners.keys() - lags.keys() if not is_share),
+        ]
         return [
             {
                 "topic": partition.topic,
                 "partition": partition.partition,
-                "offset": lag.committed,
-                "end_offset": lag.end,
-                "lag": lag.records,
-                "lag_seconds": lag.seconds,
-                "lag_at_least": lag.is_at_least,
+                "offset": lag and lag.committed,
+                "end_offset": lag and lag.end,
+                "lag": lag and lag.records,
+                "lag_seconds": lag and lag.seconds,
+                "lag_at_least": lag is not None and lag.is_at_least,
                 "owner": owners.get(partition),
             }
-            for partition, lag in sorted(self._history.lags(group_id).items())[:MAX_OFFSETS]
+            for partition, lag in sorted(rows, key=itemgetter(0))[:MAX_OFFSETS]
             if viewer.may_describe_topic(partition.topic)
         ]
 

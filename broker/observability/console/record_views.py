@@ -73,7 +73,8 @@ def shown(data: bytes | None, view: str = "auto", *, frames: bool = False) -> di
     if view == "text":
         text = data[:MAX_SHOWN_BYTES].decode("utf-8", "replace")
         return _row(data, "text", text)
-    is_framed = len(data) >= FRAME_BYTES and data[0] == 0
+    # Ids of schemas begin with 1: a number of eight bytes is none.
+    is_framed = len(data) >= FRAME_BYTES and data[0] == 0 and any(data[1:FRAME_BYTES])
     row = _framed(data, view) if is_framed else _plain(data, view)
     if is_framed and frames and view != "json" and len(data) <= MAX_PARSED_BYTES:
         row["raw"] = data
@@ -83,9 +84,12 @@ def shown(data: bytes | None, view: str = "auto", *, frames: bool = False) -> di
 
 
 def _framed(data: bytes, view: str) -> dict[str, Any]:
-    """Data behind the id of a schema: JSON and text are read without it."""
+    """Data behind the id of a schema: JSON and text are read without it. Of others all bytes are
+    shown: they may be no id."""
     row = _plain(data[FRAME_BYTES:], view)
     schema_id = int.from_bytes(data[1:FRAME_BYTES])
+    if row["kind"].startswith("bytes"):
+        row["text"] = _hexadecimal(data)
     kind = "" if row["kind"] == "bytes" else f", {row['kind']}"
     return {**row, "kind": f"schema {schema_id}{kind}", "bytes": len(data)}
 
@@ -164,4 +168,5 @@ def _text(data: bytes) -> str | None:
 
 
 def _hexadecimal(data: bytes) -> str:
-    return data[: MAX_SHOWN_BYTES // 4].hex(" ", 1)
+    most = MAX_SHOWN_BYTES // 4
+    return data[:most].hex(" ", 1) + (" …" if len(data) > most else "")

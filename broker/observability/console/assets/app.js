@@ -53,7 +53,8 @@ function tokenForm() {
     draw()
   } },
   el('input', { name: 'token', type: 'password', size: 40, placeholder: 'ottla.console.token', 'aria-label': 'token', id: 'token', autocomplete: 'off' }),
-  el('button', { class: 'main' }, 'Show')))
+  el('button', { class: 'main' }, 'Show')),
+  el('p', { class: 'quiet', id: 'wrong-token', role: 'alert', hidden: true }, 'The broker refused this token: it is not that of its setting ottla.console.token.'))
 }
 
 async function draw() {
@@ -88,6 +89,7 @@ function failed(error, now) {
     state.textContent = ''
     stale('')
     if (!document.getElementById('token')) page.replaceChildren(tokenForm())
+    document.getElementById('wrong-token').hidden = !sessionStorage.getItem('token')
     return
   }
   const isPassing = error instanceof NoResponse || error instanceof Unavailable
@@ -173,7 +175,7 @@ document.addEventListener('keydown', (event) => {
   }
 })
 document.getElementById('skip').addEventListener('click', (event) => { event.preventDefault(); page.focus() })
-addEventListener('hashchange', () => { keepToken(); clearTimeout(typing); tabs(); draw() })
+addEventListener('hashchange', () => { document.querySelector('dialog[open]')?.close(); keepToken(); clearTimeout(typing); tabs(); draw() })
 addEventListener('resize', () => { clearTimeout(typing); typing = setTimeout(draw, TYPING_MS) })
 document.addEventListener('visibilitychange', () => { if (!document.hidden) draw() })
 whenDone(() => {

@@ -108,6 +108,12 @@ function shared({ share }) {
 
 const assignment = (row) => (row.assigned ? Object.entries(row.assignment).map(([topic, partitions]) => el('div', {}, link(['topic', topic], topic), ` ${ranges(partitions)}`)) : el('span', { class: 'quiet' }, 'nothing'))
 
+// Their consumers may read from the beginning: the total is less than what they have to read.
+function uncommitted({ offsets, share }) {
+  const count = share ? 0 : offsets.filter((row) => row.offset === null).length
+  return count ? el('p', { class: 'note' }, `${several(count, 'assigned partition')} without a committed offset: not counted in the lag.`) : null
+}
+
 export async function group(context) {
   const [, name] = context.path
   const found = await ask('group', { name })
@@ -125,6 +131,7 @@ export async function group(context) {
       ['assigned', (row) => number(row.assigned), 'number'], ['partitions', assignment, 'long'],
       ['member id', (row) => el('span', { class: 'quiet' }, row.member), 'long'],
     ], found.member_rows, 'No members.', 'Members')),
+    uncommitted(found),
     panel('Offsets', () => table([
       ['topic', (row) => link(['topic', row.topic], row.topic), 'long'], ['partition', (row) => row.partition, 'number'],
       [found.share ? 'start offset' : 'committed', (row) => number(row.offset), 'number'], ['end', (row) => number(row.end_offset), 'number'],

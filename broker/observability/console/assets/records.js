@@ -221,7 +221,7 @@ function recordsPage(context, found) {
   const rows = fromEnd ? [...found.records].reverse() : found.records
   const isFiltered = query.key || query.value
   const isUnsearched = isFiltered && (fromEnd ? found.partitions.some((each) => each.first > each.start_offset) : !found.at_end)
-  const empty = isFiltered ? 'No record that was searched matches the filter.' : found.partitions.every((each) => each.end_offset === each.start_offset) ? 'The topic has no records.' : 'No records from here on.'
+  const empty = isFiltered ? 'No record that was searched matches the filter.' : !found.partitions.length ? 'No partition has a leader that can be read.' : found.partitions.every((each) => each.end_offset === each.start_offset) ? 'The topic has no records.' : 'No records from here on.'
   return [
     ...recordsHead(context, found.partitions, false),
     panel(null, chooser(context),

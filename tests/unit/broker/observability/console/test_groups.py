@@ -1,8 +1,14 @@
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
-from ottla.broker.observability.console.groups import summed
+import pytest
+
+from ottla.broker.observability.console.groups import GroupViews, summed
+from ottla.broker.observability.console.groups_of_cluster import MemberRow
+from ottla.broker.observability.console.history import Lag
+from ottla.protocol.topics import TopicPartition
 
 
 def row(topic: str, partition: int, locked: int, oldest_lock_ms: int | None) -> dict[str, Any]:
@@ -33,3 +39,19 @@ def test_the_reports_of_all_brokers_are_added_up() -> None:
     assert (found["delivered"], found["redelivered"], found["expired_locks"]) == (11, 2, 4)
     assert found["acknowledged"] == {"accept": 6, "reject": 0}
     assert summed({}, lambda topic: True)["oldest_lock_ms"] is None
+
+
+@pytest.mark.parametrize("is_share", [False, True])
+def test_assigned_partitions_without_a_commit_are_shown(is_share: bool) -> None:
+    """Their records are not in the lag of the group, although its consumers may read them all."""
+    orders = [TopicPartition("orders", index) for index in range(3)]
+    secret = TopicPartition("secret", 0)
+    history = SimpleNamespace(lags=lambda _: {orders[1]: Lag(7, 10, 3, 1.5)})
+    viewer = SimpleNamespace(may_describe_topic=lambda topic: topic == "orders")
+    members = [MemberRow("m", None, "client", "/10.0.0.1", [*orders, secret])]
+    views = GroupViews(cast("Any", None), cast("Any", history))
+    rows = views._offsets("g", members, cast("Any", viewer), is_share=is_share)
+    found = [(each["partition"], each["offset"], each["lag"], each["owner"]) for each in rows]
+    committed = (1, 7, 3, "client")
+    others = [(0, None, None, "client"), (2, None, None, "client")]
+    assert found == ([committed] if is_share else [others[0], committed, others[1]])
