@@ -30,7 +30,7 @@ def read_properties(path: str) -> list[Property]:
     if len(data) > _MAX_FILE_BYTES:
         raise ConfigError(f"{path} has more than {_MAX_FILE_BYTES} bytes: no settings file.")
     try:
-        text = data.decode("utf-8")
+        text = data.decode("utf-8-sig")  # editors of Windows write a byte order mark
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise ConfigError(f"{path}:{line}: the file is not UTF-8 text.") from None

@@ -25,7 +25,11 @@ from ottla.broker.server.start_checks import (
     check_tiered_topics,
 )
 from ottla.broker.server.znode_store import connect_store, make_root, open_store, write_problem
-from ottla.controller.registration import check_advertised_addresses
+from ottla.controller.registration import (
+    AdvertisedAddressTaken,
+    BrokerIdTaken,
+    check_advertised_addresses,
+)
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import NoNode, StoreError
 from ottla.controller.tree.znode_json import MalformedZnode
@@ -123,7 +127,9 @@ class BrokerServer:
         """
         try:
             await self._start()
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, BrokerIdTaken | AdvertisedAddressTaken) and self._logs is not None:
+                self._logs.directories.forget_new_meta_properties()
             await self.stop()
             raise
         return self.ports

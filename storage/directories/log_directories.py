@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 class LogDirectories:
     """All of `log.dirs`. A directory whose disk fails goes offline; the others stay in service."""
 
-    __slots__ = ("_files", "_locks", "_written", "all", "fs")
+    __slots__ = ("_files", "_locks", "_named", "_written", "all", "fs")
 
     def __init__(
         self, fs: FileSystem, paths: Sequence[str | os.PathLike[str]], max_open_files: int
@@ -60,6 +60,7 @@ class LogDirectories:
         self.fs = fs
         self.all = [LogDirectory(fs, os.path.abspath(path)) for path in paths]
         self._locks: list[DirectoryLock] = []
+        self._named: list[str] = []  # directories that this start gave to a broker
         # One per directory, because directories are loaded at the same time. Each may open at least
         # a few, or every read would open a file.
         share = max(8, max_open_files // max(1, len(self.all)))
@@ -143,10 +144,23 @@ class LogDirectories:
         """Write `meta.properties` where it is missing or different. Synced."""
         for directory in self.online():
             try:
-                if read_meta_properties(self.fs, directory.path) != meta:
+                found = read_meta_properties(self.fs, directory.path)
+                if found is None:
+                    self._named.append(directory.path)
+                if found != meta:
                     write_meta_properties(self.fs, directory.path, meta)
             except OSError as error:
                 directory.fail(error)
+
+    def forget_new_meta_properties(self) -> None:
+        """Remove `meta.properties` that was first written by this process: the broker did not get
+        the id, and another id may use the directories. Those with logs keep it."""
+        if self.have_logs():
+            return
+        for path in self._named:
+            with suppress(OSError):
+                self.fs.remove(f"{path}/{META_PROPERTIES}")
+        self._named.clear()
 
     def write_checkpoint(self, name: str, offsets: Mapping[str, Offsets]) -> None:
         """Write a checkpoint file into every online directory in `offsets` (by path). Synced."""

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import pytest
 
 from ottla.broker.net.listener import ListenError
 from ottla.broker.runtime.tasks import spawn
+from ottla.controller.registration import BrokerIdTaken
 from ottla.testing import Broker, Cluster, ConfigError, KafkaError
 from tests.doubles.broker_process import ROOT
 from tests.doubles.producing import Outgoing, produce, read_from_start
@@ -436,3 +438,15 @@ def test_what_a_user_gives_is_checked() -> None:
         Cluster(brokers="3")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"pass broker\.bootstrap"):
         pickle.dumps(Broker())
+
+
+def test_a_start_whose_id_is_taken_leaves_no_meta_properties(tmp_path: Path) -> None:
+    """Another id is the fix; the directory must not keep the one that was taken."""
+    with Cluster(brokers=1) as cluster:
+        settings: dict[str, Any] = {"zookeeper.connect": cluster.zookeeper}
+        for number, error in ((1, BrokerIdTaken), (2, None)):
+            broker = Broker(tmp_path, **settings, **{"broker.id": number})
+            with pytest.raises(error) if error else nullcontext():
+                broker.start()
+            assert (tmp_path / "meta.properties").exists() is (error is None)
+            broker.stop()

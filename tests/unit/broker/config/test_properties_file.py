@@ -34,6 +34,12 @@ def test_the_format_is_that_of_java(text: str, expected: dict[str, str]) -> None
     assert parsed(text) == expected
 
 
+def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_bytes(b"\xef\xbb\xbfbroker.id=1\r\n")
+    assert [(each.name, each.value) for each in read_properties(str(path))] == [("broker.id", "1")]
+
+
 def test_each_setting_knows_its_line_also_behind_a_continued_one() -> None:
     items = parse_properties("a=1\\\n2\n\nb=3", "server.properties")
     assert [item.origin for item in items] == ["server.properties:1", "server.properties:4"]
