@@ -371,6 +371,10 @@ OTHERS = {
     "controller/tree/tree_file.py:_system_error": ("unlink", UNUSED),
     "controller/tree/tree_file.py:TreeFile._keep_others": ("unlink", NOT_ON_DISK),
     "controller/tree/tree_file.py:TreeFile._replace": ("os.replace unlink unlink", NOT_ON_DISK),
+    "storage/directories/log_directories.py:LogDirectories.forget_new_meta_properties": (
+        "fs.remove",
+        UNUSED,
+    ),
     "storage/recovery/recovery.py:_Loader._set_aside": ("fs.remove", PRIMITIVE),
     "storage/recovery/recovery.py:_Loader._load_epochs": ("fs.remove", DERIVED),
     "storage/recovery/recovery.py:_Loader._delete_old_snapshots": ("delete_snapshots", DERIVED),
