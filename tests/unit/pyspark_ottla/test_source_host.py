@@ -43,9 +43,10 @@ from pyspark.util import local_connect_and_auth
 file, connection = local_connect_and_auth(1, "secret")
 connection.settimeout(None)
 file.write(f"{os.getpid()} {os.environ['QUERY']} {os.getcwd()}\\n".encode())
-file.write(file.readline())
+first = file.readline()
+print("on the standard output", flush=True)  # before a test can end this process
+file.write(first)
 file.flush()
-print("on the standard output", flush=True)
 file.read()
 """,
 }
