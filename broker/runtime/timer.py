@@ -1,7 +1,7 @@
 """Timers on the event loop, driven by the timing wheel.
 
 Everything in the broker that waits for a time to pass uses one `Timer`: a million pending delays
-are one entry in the loop, armed for the next bucket of the wheel that holds a task.
+are one entry in the loop, armed for the first of them.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class Timer:
         self._catch_up_ms = tick_ms * wheel_size
         self._loop: asyncio.AbstractEventLoop | None = None
         self._handle: asyncio.Handle | None = None
-        self._armed_for_ms = -1  # the bucket waited for; -1: none
+        self._armed_for_ms = -1  # the time waited for; -1: none
         self._due: list[TimerTask] = []  # handed out by the wheel, last one first, not yet run
         self._running = False
         self._closed = False
@@ -62,7 +62,7 @@ class Timer:
             task.expiration_ms = expiration_ms = wheel.now_ms + wheel.tick_ms
             wheel.insert(task)
         if (self._armed_for_ms < 0 or expiration_ms < self._armed_for_ms) and not self._running:
-            self._arm()
+            self._arm(expiration_ms)
         return task
 
     def postpone(self, task: TimerTask, delay_ms: int) -> bool:
@@ -82,12 +82,9 @@ class Timer:
             self._handle = None
         self._armed_for_ms = -1
 
-    def _arm(self) -> None:
-        """Wake up when the next bucket begins, unless that is what we are waiting for."""
+    def _arm(self, next_ms: int | None) -> None:
+        """Wake up at this time, which is not the one waited for."""
         if self._closed:
-            return
-        next_ms = self._wheel.next_expiration_ms()
-        if next_ms == self._armed_for_ms:
             return
         self._disarm()
         if next_ms is None:
@@ -127,7 +124,7 @@ class Timer:
                 break
         self._running = False
         if not due:
-            self._arm()
+            self._arm(self._wheel.next_expiration_ms())
         elif not self._closed:
             # Other tasks of the loop run, then the rest; nothing can be due earlier than that.
             self._armed_for_ms = 0

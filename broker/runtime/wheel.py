@@ -37,6 +37,8 @@ from heapq import heappop, heappush
 # Tasks that leave their buckets in one call of `advance`: more than a millisecond of work. The
 # sessions of a hundred thousand members, which heartbeats postpone, may be in one bucket.
 TASKS_AT_ONCE = 4096
+# Tasks of a bucket that `next_expiration_ms` looks at: a fraction of what a wake-up costs.
+_TASKS_LOOKED_AT = 32
 
 
 class TimerTask:
@@ -153,16 +155,36 @@ class TimingWheel:
         return True
 
     def next_expiration_ms(self) -> int | None:
-        """When the next bucket with a task in it begins, or None when nothing is pending."""
+        """When to call `advance` next: not after the first task is due. None: nothing is pending.
+
+        A bucket of a higher level need not be emptied when it begins. Unless it has very many
+        tasks, the time is that of its first task, or of the next bucket if that is earlier.
+        """
         heap = self._heap
         while heap:
-            due_ms, _, bucket = heap[0]
+            due_ms, order, bucket = heap[0]
             if bucket._next is not bucket:
-                return due_ms
+                return due_ms if -order == self.tick_ms else self._next_of_higher_level()
             # All of its tasks were cancelled: forget it instead of waking up for nothing.
             heappop(heap)
             bucket.expiration_ms = -1
         return None
+
+    def _next_of_higher_level(self) -> int:
+        heap = self._heap
+        due_ms, _, bucket = heap[0]
+        # One of these two is the second of the heap.
+        first_ms = min((each[0] for each in heap[1:3]), default=-1)
+        task = bucket._next
+        for _ in range(_TASKS_LOOKED_AT):
+            assert task is not None
+            if task is bucket:
+                return first_ms
+            expiration_ms = task.expiration_ms - task.expiration_ms % self.tick_ms
+            if first_ms < 0 or expiration_ms < first_ms:
+                first_ms = expiration_ms
+            task = task._next
+        return due_ms
 
     def catch_up(self, now_ms: int) -> None:
         """Move the clock to `now_ms` if nothing is due until then; else leave it to `advance`.
