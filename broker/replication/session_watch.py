@@ -24,13 +24,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.replication")
 
-# Changes that are not reported reach a follower after this time, at most.
+# Changes that are not reported reach a follower after this time, or with its next request after it.
 MAX_SCAN_INTERVAL_MS = 5_000
 
-# Empty responses in a row after which the next requests wait two and then four times as long as
-# they ask for. A follower that gets a new partition of this leader begins with it after its wait.
+# Empty responses in a row after which the next requests wait twice as long as they ask for, then
+# four and eight times: every second one reads all partitions then. A follower that gets a new
+# partition of this leader begins with it after its wait; the leader ends that wait when it learns
+# of the partition.
 _SILENT_ROUNDS = 3
-_LONGEST_WAITS = 4
+_LONGEST_WAITS = 8
 
 
 class SessionWatch:

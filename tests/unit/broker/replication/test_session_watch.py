@@ -283,9 +283,10 @@ def wait_of(follower: Follower, *, change_after_ms: int = -1) -> int:
 
 def test_silence_makes_waits_longer_and_any_change_ends_it() -> None:
     follower = Follower()
+    follower.manager.context.lag_time_max_ms = 32_000
     follower.manager.session_watches.end_silence()
     waits = [wait_of(follower) for _ in range(7)]
-    assert waits == [500, 500, 500, 1000, 2000, 2000, 2000]
+    assert waits == [500, 500, 500, 1000, 2000, 4000, 4000]
     assert wait_of(follower, change_after_ms=1000) == 1500
     assert wait_of(follower) == 500
     for _ in range(5):
