@@ -803,18 +803,21 @@ class Connection:
     def _send_parts(self, parts: list[Any]) -> None:
         """Send bytes and parts of files after those that are not sent yet."""
         output = self._output
-        if output is None:
-            services = self._services
-            output = self._output = self.output_class(
-                self._sock, services.statistics, services.turn_limit
-            )
-            if self._held is not None:
-                output.add([self._take_held()])
+        if output is not None:
+            output.add(parts)
+            if self._writing:
+                self._count_unread(output.memory_bytes)
+            elif not self._warming:
+                self._write()
+            return
+        services = self._services
+        output = self._output = self.output_class(
+            self._sock, services.statistics, services.turn_limit
+        )
+        if self._held is not None:
+            output.add([self._take_held()])
         output.add(parts)
-        if self._writing:
-            self._count_unread(output.memory_bytes)
-        elif not self._warming:
-            self._write()
+        self._write()
 
     def _write(self) -> None:
         """Send what the socket takes; the rest is sent when it is writable again."""
@@ -838,11 +841,13 @@ class Connection:
                 self._count_unread(-1)
             if output.lazy_parts:
                 output.release()
-            if self._writing:
-                self._stop_writing()
             context = self._context
             if context is not None and context.send_started_at:
                 self._finished(context)
+            # After it, as the loop takes fewer system calls to add a reader to a descriptor that it
+            # still watches. The response to a request that was read ahead is written soon.
+            if self._writing and self._output is None and self._context is None:
+                self._stop_writing()
         elif state == COLD:
             self._stop_writing()
             self._warming = True
@@ -858,6 +863,9 @@ class Connection:
                 self._count_unread(size)
 
     def _on_writable(self) -> None:
+        if self._output is None:  # the next response is not there yet
+            self._stop_writing()
+            return
         self._written_at = monotonic()
         self._write()
 
