@@ -122,10 +122,7 @@ def warm(fd: int, position: int, length: int) -> None:
 
 def join_if_small(parts: list[Any]) -> bytes | None:
     """All parts in one, if they are few bytes and can be read without waiting; else None."""
-    size = 0
-    for part in parts:
-        size += len(part)
-    if size > SMALL_BYTES:
+    if sum(map(len, parts)) > SMALL_BYTES:
         return None
     found = []
     for part in parts:
@@ -228,21 +225,23 @@ class Output:
 
     def add(self, parts: list[Any]) -> None:
         """Append the parts of a response: bytes-like objects and file parts."""
+        total = 0
+        append = self._parts.append
         for part in parts:
             size = len(part)
-            self._size += size
-            self._unsent += size
+            if not size:
+                continue
+            total += size
             if isinstance(part, BYTES_LIKE):
-                if part:
-                    self._memory += size
-                    self._parts.append(part)
-            elif part.length and isinstance(part, LazyPart):
+                self._memory += size
+            elif isinstance(part, LazyPart):
                 self.lazy_parts.append(part)
-                self._parts.append(part)
-            elif part.length > SMALL_BYTES:
-                self._parts.append(part)
-            elif part.length:
-                self._parts.append(read_if_cached(part) or part)
+            elif size <= SMALL_BYTES:
+                append(read_if_cached(part) or part)
+                continue
+            append(part)
+        self._size += total
+        self._unsent += total
 
     @property
     def memory_bytes(self) -> int:
