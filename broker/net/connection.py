@@ -36,7 +36,7 @@ from ottla.broker.net.invalid_frames import (
 )
 from ottla.broker.net.large_frames import Frame
 from ottla.broker.net.output import (
-    COLD,
+    BLOCKED,
     DONE,
     FileTruncated,
     LazyPart,
@@ -834,7 +834,14 @@ class Connection:
         except OSError as error:
             self.close(f"the connection broke: {error}")
             return
-        if state == DONE:
+        if state == BLOCKED:
+            if not self._writing:
+                self._writing = True
+                self._services.loop.add_writer(self._fd, self._on_writable)
+            size = output.memory_bytes
+            if size > SHORT_BYTES or self._unread >= 0 or output.lazy_parts:
+                self._count_unread(size)
+        elif state == DONE:
             self._written_at = monotonic()
             self._output = None
             if self._unread >= 0:
@@ -848,19 +855,12 @@ class Connection:
             # still watches. The response to a request that was read ahead is written soon.
             if self._writing and self._output is None and self._context is None:
                 self._stop_writing()
-        elif state == COLD:
+        else:  # it is cold
             self._stop_writing()
             self._warming = True
             if self._unread >= 0:
                 self._count_unread(-1)  # it does not wait for its client
             spawn(self._warm(output), name="cold-read")
-        else:
-            if not self._writing:
-                self._writing = True
-                self._services.loop.add_writer(self._fd, self._on_writable)
-            size = output.memory_bytes
-            if size > SHORT_BYTES or self._unread >= 0 or output.lazy_parts:
-                self._count_unread(size)
 
     def _on_writable(self) -> None:
         if self._output is None:  # the next response is not there yet

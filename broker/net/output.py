@@ -277,8 +277,9 @@ class Output:
             statistics.bytes_out += sent
             if is_large:
                 limit.large_bytes += sent
-            if self._sent_of_first + sent < len(part):
-                self._sent_of_first += sent
+            end = self._sent_of_first + sent
+            if end < len(part):
+                self._sent_of_first = end
                 self._unsent -= sent
             else:
                 self._advance(sent)
