@@ -267,6 +267,8 @@ def encode_response_header(api_key: int, version: int, correlation_id: int) -> b
 
 def _with_large_views(pieces: list[Any], cuts: list[int]) -> list[int]:
     """The cuts, and the records that are a view of what is kept in memory: they are not copied."""
+    if memoryview not in map(type, pieces):
+        return cuts
     views = (
         index
         for index, piece in enumerate(pieces)

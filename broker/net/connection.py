@@ -36,7 +36,7 @@ from ottla.broker.net.invalid_frames import (
 )
 from ottla.broker.net.large_frames import Frame
 from ottla.broker.net.output import (
-    COLD,
+    BLOCKED,
     DONE,
     FileTruncated,
     LazyPart,
@@ -803,18 +803,21 @@ class Connection:
     def _send_parts(self, parts: list[Any]) -> None:
         """Send bytes and parts of files after those that are not sent yet."""
         output = self._output
-        if output is None:
-            services = self._services
-            output = self._output = self.output_class(
-                self._sock, services.statistics, services.turn_limit
-            )
-            if self._held is not None:
-                output.add([self._take_held()])
+        if output is not None:
+            output.add(parts)
+            if self._writing:
+                self._count_unread(output.memory_bytes)
+            elif not self._warming:
+                self._write()
+            return
+        services = self._services
+        output = self._output = self.output_class(
+            self._sock, services.statistics, services.turn_limit
+        )
+        if self._held is not None:
+            output.add([self._take_held()])
         output.add(parts)
-        if self._writing:
-            self._count_unread(output.memory_bytes)
-        elif not self._warming:
-            self._write()
+        self._write()
 
     def _write(self) -> None:
         """Send what the socket takes; the rest is sent when it is writable again."""
@@ -831,33 +834,38 @@ class Connection:
         except OSError as error:
             self.close(f"the connection broke: {error}")
             return
-        if state == DONE:
-            self._written_at = monotonic()
-            self._output = None
-            if self._unread >= 0:
-                self._count_unread(-1)
-            if output.lazy_parts:
-                output.release()
-            if self._writing:
-                self._stop_writing()
-            context = self._context
-            if context is not None and context.send_started_at:
-                self._finished(context)
-        elif state == COLD:
-            self._stop_writing()
-            self._warming = True
-            if self._unread >= 0:
-                self._count_unread(-1)  # it does not wait for its client
-            spawn(self._warm(output), name="cold-read")
-        else:
+        if state == BLOCKED:
             if not self._writing:
                 self._writing = True
                 self._services.loop.add_writer(self._fd, self._on_writable)
             size = output.memory_bytes
             if size > SHORT_BYTES or self._unread >= 0 or output.lazy_parts:
                 self._count_unread(size)
+        elif state == DONE:
+            self._written_at = monotonic()
+            self._output = None
+            if self._unread >= 0:
+                self._count_unread(-1)
+            if output.lazy_parts:
+                output.release()
+            context = self._context
+            if context is not None and context.send_started_at:
+                self._finished(context)
+            # After it, as the loop takes fewer system calls to add a reader to a descriptor that it
+            # still watches. The response to a request that was read ahead is written soon.
+            if self._writing and self._output is None and self._context is None:
+                self._stop_writing()
+        else:  # it is cold
+            self._stop_writing()
+            self._warming = True
+            if self._unread >= 0:
+                self._count_unread(-1)  # it does not wait for its client
+            spawn(self._warm(output), name="cold-read")
 
     def _on_writable(self) -> None:
+        if self._output is None:  # the next response is not there yet
+            self._stop_writing()
+            return
         self._written_at = monotonic()
         self._write()
 

@@ -122,10 +122,7 @@ def warm(fd: int, position: int, length: int) -> None:
 
 def join_if_small(parts: list[Any]) -> bytes | None:
     """All parts in one, if they are few bytes and can be read without waiting; else None."""
-    size = 0
-    for part in parts:
-        size += len(part)
-    if size > SMALL_BYTES:
+    if sum(map(len, parts)) > SMALL_BYTES:
         return None
     found = []
     for part in parts:
@@ -228,21 +225,23 @@ class Output:
 
     def add(self, parts: list[Any]) -> None:
         """Append the parts of a response: bytes-like objects and file parts."""
+        total = 0
+        append = self._parts.append
         for part in parts:
             size = len(part)
-            self._size += size
-            self._unsent += size
+            if not size:
+                continue
+            total += size
             if isinstance(part, BYTES_LIKE):
-                if part:
-                    self._memory += size
-                    self._parts.append(part)
-            elif part.length and isinstance(part, LazyPart):
+                self._memory += size
+            elif isinstance(part, LazyPart):
                 self.lazy_parts.append(part)
-                self._parts.append(part)
-            elif part.length > SMALL_BYTES:
-                self._parts.append(part)
-            elif part.length:
-                self._parts.append(read_if_cached(part) or part)
+            elif size <= SMALL_BYTES:
+                append(read_if_cached(part) or part)
+                continue
+            append(part)
+        self._size += total
+        self._unsent += total
 
     @property
     def memory_bytes(self) -> int:
@@ -266,32 +265,48 @@ class Output:
                 return BLOCKED
             part = parts[self._first]
             try:
-                sent, is_buffer = 0, isinstance(part, BYTES_LIKE)
-                # What may be a short part of a file: this one, or the next.
-                other = self._first + is_buffer
-                if other < len(parts) and len(parts[other]) <= TOGETHER_BYTES:
-                    sent = self._send_together(min(left, TOGETHER_BYTES))
-                if sent:
-                    pass
-                elif is_buffer:
-                    sent = self._send_buffers(left)
-                elif isinstance(part, LazyPart) or (
-                    self._sent_of_first >= self._warm_until and not self._is_warm(part)
-                ):
-                    return COLD
+                if self._sent_of_first < self._warm_until and part.length > TOGETHER_BYTES:
+                    sent = self._send_file(part, left)  # more of a long part of a file
                 else:
-                    sent = self._send_file(part, left)
+                    sent = self._send_next(part, left)
             except (BlockingIOError, InterruptedError):
                 return BLOCKED
+            if sent < 0:
+                return COLD
             left -= sent
             statistics.bytes_out += sent
             if is_large:
                 limit.large_bytes += sent
-            self._advance(sent)
+            end = self._sent_of_first + sent
+            if end < len(part):
+                self._sent_of_first = end
+                self._unsent -= sent
+            else:
+                self._advance(sent)
             if self._is_full:  # one more call would send nothing
                 self._is_full = False
                 return BLOCKED
         return DONE
+
+    def _send_next(self, part: Any, limit: int) -> int:
+        """Send the first part, and what can go with it. Returns -1 if it is cold."""
+        is_buffer = isinstance(part, BYTES_LIKE)
+        parts = self._parts
+        # What may be a short part of a file: this one, or the next.
+        other = self._first + is_buffer
+        if (
+            other < len(parts)
+            and len(parts[other]) <= TOGETHER_BYTES
+            and (sent := self._send_together(min(limit, TOGETHER_BYTES)))
+        ):
+            return sent
+        if is_buffer:
+            return self._send_buffers(limit)
+        if isinstance(part, LazyPart) or (
+            self._sent_of_first >= self._warm_until and not self._is_warm(part)
+        ):
+            return -1
+        return self._send_file(part, limit)
 
     @property
     def lazy_part(self) -> LazyPart | None:
@@ -377,15 +392,15 @@ class Output:
 
     def _buffers(self, limit: int) -> tuple[list[Any], bool]:
         """The next buffers, and whether anything follows them."""
-        parts = self._parts
-        end = first = self._first
-        limit = min(len(parts), first + limit)
-        while end < limit and isinstance(parts[end], BYTES_LIKE):
-            end += 1
-        buffers = parts[first:end]
-        if self._sent_of_first:
-            buffers[0] = memoryview(buffers[0])[self._sent_of_first :]
-        return buffers, end < len(parts)
+        parts, first = self._parts, self._first
+        part = parts[first]
+        buffers = [memoryview(part)[self._sent_of_first :] if self._sent_of_first else part]
+        for end in range(first + 1, min(len(parts), first + limit)):
+            part = parts[end]
+            if not isinstance(part, BYTES_LIKE):
+                return buffers, True
+            buffers.append(part)
+        return buffers, first + len(buffers) < len(parts)
 
     def _send_file(self, part: FileSlice, limit: int) -> int:
         offset = self._sent_of_first
@@ -398,12 +413,12 @@ class Output:
         return sent
 
     def _advance(self, sent: int) -> None:
-        """Release the parts that are sent."""
+        """Release the parts that are sent: the first one, and maybe more."""
         parts = self._parts
         self._unsent -= sent
         if not self._unsent:
             parts.clear()
-            self._first = self._sent_of_first = self._memory = 0
+            self._first = self._sent_of_first = self._memory = self._warm_until = 0
             return
         sent += self._sent_of_first
         first, end = self._first, len(parts)
@@ -413,7 +428,7 @@ class Output:
                 self._memory -= length
             parts[first] = None  # a file part keeps its segment open
             first += 1
-            self._warm_until = 0
+        self._warm_until = 0
         self._first = first
         self._sent_of_first = sent
 

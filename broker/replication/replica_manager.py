@@ -490,6 +490,25 @@ class ReplicaManager:
 
     # -- reading --------------------------------------------------------------------------------
 
+    def has_records(self, key: PartitionKey, offset: int) -> bool:
+        """Whether a partition has records from `offset` on that all consumers may read."""
+        partition = self.partitions.get(key)
+        log = None if partition is None else partition.log
+        return log is not None and log.offsets.last_stable_offset > offset
+
+    def read_one(self, params: FetchParams, item: FetchItem) -> PartitionData | None:
+        """Read the records of one partition for a consumer that waits for any.
+
+        None: it is one for `fetch`, which waits, responds with errors and reads remote storage.
+        """
+        data = PartitionData(item.partition, aborted_transactions=None)
+        try:
+            left = max(params.max_bytes, 0)
+            taken = self._read_partition(params, item, data, left, is_first=True, now_ms=None)
+        except Exception:  # raised again by `fetch`
+            return None
+        return data if taken else None
+
     def fetch(
         self,
         params: FetchParams,

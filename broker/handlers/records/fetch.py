@@ -19,6 +19,8 @@ from ottla.broker.cluster.endpoints import LeaderHints
 from ottla.broker.handlers.common.respond_later import respond_later
 from ottla.broker.replication.delayed_fetch import FetchParams
 from ottla.broker.replication.fetch_sessions import (
+    FINAL_EPOCH,
+    NO_SESSION,
     FetchContext,
     FetchItem,
     FetchResult,
@@ -34,6 +36,7 @@ from ottla.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
+    FetchTopic,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionData,
@@ -51,6 +54,10 @@ if TYPE_CHECKING:
 # Of a response without topics, and of a partition without records with its share of the topic.
 _RESPONSE_BYTES = 16
 _PARTITION_BYTES = 48
+
+# Clients of these versions read all formats of records: none is converted, and zstd is no error.
+_NEVER_CONVERTED_SINCE = 10
+_TOPIC_IDS_SINCE = 13
 
 _LEADER_ERRORS = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH))
 
@@ -87,6 +94,49 @@ class FetchHandler:
         self._may_read = None if may_read is may_read_all else may_read
 
     def handle(
+        self, context: RequestContext, request: FetchRequest
+    ) -> FetchResponse | Steps[FetchResponse | Deferred]:
+        """Handle at once a consumer's request for the records of one partition without a session,
+        as librdkafka sends them. All others, and what is not usual, take steps."""
+        topics = request.topics
+        if (
+            request.session_epoch == FINAL_EPOCH
+            and request.session_id == NO_SESSION
+            and len(topics) == 1
+            and len(topics[0].partitions) == 1
+            and request.min_bytes <= 1
+            and self._may_read is None
+            and context.header.api_version >= _NEVER_CONVERTED_SINCE
+            and not (self._quota.table.has_limits or self._request_quota.table.has_limits)
+        ):
+            response = self._records_of_one(request, topics[0], context.header.api_version)
+            if response is not None:
+                return response
+        return self._handle_many(context, request)
+
+    def _records_of_one(
+        self, request: FetchRequest, topic: FetchTopic, version: int
+    ) -> FetchResponse | None:
+        """The response with records of one partition; None if there are none to return now."""
+        manager, snapshot = self._replica_manager, self._metadata.snapshot
+        topic_id, position = topic.topic_id, topic.partitions[0]
+        name = topic.topic if version < _TOPIC_IDS_SINCE else snapshot.topic_names.get(topic_id)
+        known = None if name is None else snapshot.topics.get(name)
+        if name is None or known is None or position.partition not in known.partitions:
+            return None
+        if not manager.has_records((name, position.partition), position.fetch_offset):
+            return None
+        params = self._params(request, version)
+        if params.is_follower:
+            return None
+        data = manager.read_one(params, FetchItem(name, topic_id, position))
+        if data is None:
+            return None
+        assert data.records is not None
+        manager.context.topics.get(name).sent_bytes += len(data.records)
+        return FetchResponse(responses=[FetchableTopicResponse(name, topic_id, [data])])
+
+    def _handle_many(
         self, context: RequestContext, request: FetchRequest
     ) -> Steps[FetchResponse | Deferred]:
         """May pause between two partitions."""
@@ -211,7 +261,9 @@ class FetchHandler:
                 response.responses.append(last_topic)
             last_topic.partitions.append(data)
         version, conversion = context.header.api_version, self._down_conversion
-        if version < 10 and conversion.check(version, results, is_follower=is_follower):
+        if version < _NEVER_CONVERTED_SINCE and conversion.check(
+            version, results, is_follower=is_follower
+        ):
             conversion.convert_and_respond(context, response, results)
             return DEFERRED
         return response

@@ -605,6 +605,28 @@ async def test_a_client_that_reads_slowly_gets_everything_and_holds_up_no_other(
             check((await slow.receive(FETCH, 4))[1], length)
 
 
+async def test_a_request_that_waits_leaves_the_socket_unwatched(fetches: Fetches) -> None:
+    """The loop goes on to watch the socket for room if a request was read ahead. Its handler may
+    wait for long, in which nothing is to be sent."""
+    gate = Gate()
+    length = 2_500_000  # more than the buffers of both sockets hold
+    async with running_network(
+        entry(FETCH, "Fetch", fetches.handle), entry(METADATA, "Metadata", gate.handle)
+    ) as network:
+        client = await network.connect()
+        client.send(FetchRequest(max_bytes=length), 4)
+        client.send(metadata_request())
+        check((await client.receive(FETCH, 4))[1], length)
+        await network.until(lambda: bool(gate.waiting))
+        connection = only_connection(network)
+        await network.until(lambda: not connection._writing)
+        client.send(FetchRequest(max_bytes=length), 4)
+        gate.open()
+        await client.receive()
+        check((await client.receive(FETCH, 4))[1], length)
+        await network.until(lambda: not connection._writing and not connection.in_flight)
+
+
 async def test_a_client_that_leaves_in_the_middle_of_a_response_does_no_harm(
     fetches: Fetches,
 ) -> None:

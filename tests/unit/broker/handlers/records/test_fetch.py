@@ -98,6 +98,37 @@ def test_records_in_every_version(version: int) -> None:
     assert (topic.topic, topic.topic_id) in ((TOPIC, TOPIC_ID), (TOPIC, bytes(16)))
 
 
+@pytest.mark.parametrize("isolation_level", [0, 1])
+@pytest.mark.parametrize("version", range(10, NEWEST + 1))
+def test_one_partition_without_a_session_is_answered_as_in_steps(
+    version: int, isolation_level: int
+) -> None:
+    """The second request differs only in that it opens a session, which takes steps."""
+    path = DataPath()
+    path.lead()
+    path.append(3)
+    at_once = Fetched(path, 1, version=version, isolation_level=isolation_level)
+    sent_bytes = path.manager.context.topics.get(TOPIC).sent_bytes
+    in_steps = Fetched(path, 1, version=version, isolation_level=isolation_level, session_epoch=0)
+    assert (at_once.response.session_id, in_steps.response.session_id > 0) == (0, True)
+    assert path.manager.context.topics.get(TOPIC).sent_bytes == 2 * sent_bytes > 0
+    assert values(at_once.row) == values(in_steps.row) != []
+    in_steps.response.session_id = 0
+    in_steps.row.records = at_once.row.records  # another slice of the same file
+    assert at_once.response == in_steps.response
+
+
+@pytest.mark.parametrize(
+    ("offset", "code"), [(4, ErrorCode.OFFSET_OUT_OF_RANGE), (-1, ErrorCode.OFFSET_OUT_OF_RANGE)]
+)
+def test_an_offset_without_records_of_one_partition(offset: int, code: int) -> None:
+    path = DataPath()
+    path.lead()
+    path.append(3)
+    fetched = Fetched(path, offset)
+    assert (fetched.row.error_code, fetched.row.records) == (code, b"")
+
+
 def test_an_empty_partition_has_records_of_length_zero() -> None:
     path = DataPath()
     path.lead()
