@@ -146,7 +146,10 @@ async def _serve(config: BrokerConfig, lines: LineFormatter, new_users: Sequence
 
     def announce_ready(server: BrokerServer) -> None:
         parts = server.parts
-        announce(config, parts.broker_id, parts.cluster_id, server.ports, server.metrics_port)
+        not_ready = None if server.state is None else server.state.not_ready()
+        announce(
+            config, parts.broker_id, parts.cluster_id, server.ports, server.metrics_port, not_ready
+        )
 
     return await BrokerProcess(config, lines, new_users).run(announce_ready, _report)
 
