@@ -132,8 +132,8 @@ def _new_users(config: BrokerConfig, texts: Sequence[str]) -> list[NewUser]:
         return []
     if not config.embedded:
         raise ConfigError(
-            "--add-scram works on a broker without ZooKeeper; use `ottla users add`, or "
-            "kafka-configs --zookeeper before the first broker starts."
+            "--add-scram works on a broker without ZooKeeper; use `ottla users add NAME`, before "
+            "the first broker starts with `--config FILE` or `--zookeeper HOST:PORT`."
         )
     from ottla.broker.security.sasl.scram_admin import parse_scram_option
 
