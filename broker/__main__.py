@@ -132,8 +132,8 @@ def _new_users(config: BrokerConfig, texts: Sequence[str]) -> list[NewUser]:
         return []
     if not config.embedded:
         raise ConfigError(
-            "--add-scram works on a broker without ZooKeeper; use `ottla users add`, or "
-            "kafka-configs --zookeeper before the first broker starts."
+            "--add-scram works on a broker without ZooKeeper; use `ottla users add NAME`, before "
+            "the first broker starts with `--config FILE` or `--zookeeper HOST:PORT`."
         )
     from ottla.broker.security.sasl.scram_admin import parse_scram_option
 
@@ -146,7 +146,10 @@ async def _serve(config: BrokerConfig, lines: LineFormatter, new_users: Sequence
 
     def announce_ready(server: BrokerServer) -> None:
         parts = server.parts
-        announce(config, parts.broker_id, parts.cluster_id, server.ports, server.metrics_port)
+        not_ready = None if server.state is None else server.state.not_ready()
+        announce(
+            config, parts.broker_id, parts.cluster_id, server.ports, server.metrics_port, not_ready
+        )
 
     return await BrokerProcess(config, lines, new_users).run(announce_ready, _report)
 

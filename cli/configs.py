@@ -252,9 +252,10 @@ def _offline(offline: bool, data_dir: str, zookeeper: str, config: str) -> Offli
         if data_dir or zookeeper or config:
             raise usage("--data-dir, --zookeeper and --config need --offline.")
         return None
-    from ottla.cli.offline_configs import OfflineConfigs, Tree
+    from ottla.cli.offline_configs import OfflineConfigs
+    from ottla.cli.offline_tree import Place
 
-    return OfflineConfigs(Tree(data_dir, zookeeper, config))
+    return OfflineConfigs(Place(data_dir, zookeeper, config))
 
 
 def _named(kind: str, rest: list[str]) -> tuple[str, list[str]]:

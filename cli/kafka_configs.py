@@ -1,8 +1,9 @@
-"""kafka-configs: `ottla configs`, and `ottla quotas` for users, clients and addresses."""
+"""kafka-configs: `ottla configs`; for users, clients and addresses `ottla quotas` and `users`."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from typing import TYPE_CHECKING
 
 from ottla.cli.client_properties import read_client_properties
@@ -47,8 +48,10 @@ def configs_lines(given: Given) -> list[list[str]]:
         if "--describe" in given.flags and flag in given.flags:
             raise usage(f"{flag} of kafka-configs needs --alter.")
     entities = _entities(given)
-    common = _common(given)
     kinds = [kind for kind, _ in entities]
+    if kinds == ["user"] and "--zookeeper" in given.flags:
+        return _scram_lines(given, entities[0][1], ["--zookeeper", str(given.last("--zookeeper"))])
+    common = _common(given)
     if len(kinds) > 1 and sorted(kinds) != ["client", "user"]:
         raise usage("name one entity; only quotas have two: --user and --client.")
     if kinds[0] in _QUOTAS:
@@ -116,21 +119,56 @@ def _quota_lines(
             words += [f"--{kind}", name]
         elif defaults:
             words.append(f"--{kind}-default")
+    if "--zookeeper" in given.flags:
+        raise usage("--zookeeper of kafka-configs is for brokers and for SCRAM users, not quotas.")
     if "--describe" in given.flags:
-        return [["quotas", "describe", *words, *given.others, *common]]
+        lines = [["quotas", "describe", *words, *given.others, *common]]
+        if len(entities) == 1 and entities[0][0] == "user" and not defaults:
+            # As in Kafka: not beside clients, nor for the default of all users.
+            lines += _scram_lines(given, entities[0][1], common)
+        return lines
     if not defaults and any(name is None for _, name in entities):
         raise usage("name each entity with --entity-name, or its default: --entity-default.")
-    settings = [*_added(given), *given.each("--delete-config")]
-    if any(text.startswith("SCRAM-") for text in settings):
-        raise usage(
-            "passwords are not on the command line here: `ottla users add NAME` asks for it, "
-            "`ottla users remove NAME` removes it."
-        )
-    for text in _added(given):
+    added, removed = _added(given), given.each("--delete-config")
+    lines = []
+    if any(map(_is_scram, [*added, *removed])):
+        if len(entities) > 1 or entities[0][0] != "user":
+            raise usage("a SCRAM credential is one of a user: --entity-type users.")
+        lines = _scram_lines(given, entities[0][1], common)
+        if all(map(_is_scram, [*added, *removed])):
+            return lines
+    for text in added:
         words += ["--set", text]
-    for text in given.each("--delete-config"):
-        words += ["--remove", text]
-    return [["quotas", "alter", *words, *given.others, *common]]
+    for text in removed:
+        if not _is_scram(text):
+            words += ["--remove", text]
+    return [*lines, ["quotas", "alter", *words, *given.others, *common]]
+
+
+def _is_scram(setting: str) -> bool:
+    return setting.startswith("SCRAM-")
+
+
+def _scram_lines(given: Given, user: str | None, common: list[str]) -> list[list[str]]:
+    """The commands of `ottla users` for the credentials of a user, or of all users."""
+    name = [] if user is None else [user]
+    if "--describe" in given.flags:
+        return [["users", "list", *name, *given.others, *common]]
+    if user is None:
+        raise usage("a SCRAM credential is one of a user: name it with --entity-name.")
+    added, removed = _added(given), given.each("--delete-config")
+    if "--zookeeper" in given.flags and not all(map(_is_scram, [*added, *removed])):
+        raise usage("--zookeeper of kafka-configs is for brokers and for SCRAM users, not quotas.")
+    for text in filter(_is_scram, added):
+        words = ["users", "add", *name, "--mechanism", text.partition("=")[0], *common]
+        raise usage(
+            f"passwords are not on the command line here: `ottla {shlex.join(words)}` asks for it, "
+            f"or reads it with --password-file."
+        )
+    mechanisms = [word for each in filter(_is_scram, removed) for word in ("--mechanism", each)]
+    if not mechanisms:
+        raise usage("kafka-configs --alter needs --add-config or --delete-config.")
+    return [["users", "remove", *name, *mechanisms, *given.others, *common]]
 
 
 def _added(given: Given) -> list[str]:

@@ -157,8 +157,8 @@ kafka-consumer-groups: groups list, groups describe, groups delete, groups delet
   --to-latest  --to-latest
   --to-offset V  --to-offset
 
-kafka-configs: configs describe, configs set, configs unset, quotas describe, quotas alter, users list, users remove
-  --describe  * configs describe; of users, clients and addresses: quotas describe
+kafka-configs: configs describe, configs set, configs unset, quotas describe, quotas alter, users list, users add, users remove
+  --describe  * configs describe; of users, clients and addresses: quotas describe; of users also users list
   --alter  * configs set and unset; of users, clients and addresses: quotas alter
   --entity-type V  * the kind: topic, broker, cluster, logger, metrics
   --entity-name V  * the name
@@ -175,11 +175,11 @@ kafka-configs: configs describe, configs set, configs unset, quotas describe, qu
   --ip-defaults  * --ip-default of quotas
   --add-config V  * configs set NAME=VALUE...; quotas alter --set
   --add-config-file V  * configs set with the settings of the file
-  --delete-config V  * configs unset NAME...; quotas alter --remove
+  --delete-config V  * configs unset NAME...; quotas alter --remove; SCRAM-SHA-256, SCRAM-SHA-512: users remove
   --all  --all
   --force  . there is no question
-  --zookeeper V  * --offline --zookeeper, for brokers that do not run
-  --zk-tls-config-file V  ! use `ottla configs describe --offline --config server.properties`, which has the zookeeper.ssl.* settings
+  --zookeeper V  * --offline --zookeeper, for brokers that do not run; of users: users list, add, remove --zookeeper
+  --zk-tls-config-file V  ! use `ottla configs describe --offline --config server.properties`, of users `ottla users list --config server.properties`, which has the zookeeper.ssl.* settings
   --bootstrap-controller V  ! there are no KRaft controllers; `ottla configs` asks a broker: --bootstrap
 
 kafka-acls: acls list, acls add, acls remove

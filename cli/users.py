@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -32,11 +32,15 @@ from ottla.protocol.messages.describe_user_scram_credentials import (
     UserName,
 )
 
+if TYPE_CHECKING:
+    from ottla.cli.offline_users import OfflineUsers
+
 EXAMPLES = """\
   ottla users list
   ottla users add alice                               prompts for the password
   ottla users add alice --password-file alice.password
-  ottla users add admin --data-dir data    the broker is stopped
+  ottla users add admin --data-dir data               the broker is stopped
+  ottla users add admin --zookeeper zk1:2181/kafka    before the first broker starts
   ottla users remove alice
 """
 
@@ -54,6 +58,17 @@ DataDirOption = Annotated[
         "no broker is needed then.",
     ),
 ]
+ZooKeeperOption = Annotated[
+    str,
+    typer.Option("--zookeeper", help="zookeeper.connect of the brokers; none has to run then."),
+]
+ServerFileOption = Annotated[
+    str,
+    typer.Option(
+        "--config",
+        help="Properties file of a broker, which names the znode tree and the login to ZooKeeper.",
+    ),
+]
 COLUMNS = ("user", "mechanism", "iterations")
 
 
@@ -63,21 +78,30 @@ def list_users(
     session: Session,
     name: Annotated[str | None, typer.Argument(help="Only this user.")] = None,
     data_dir: DataDirOption = "",
+    zookeeper: ZooKeeperOption = "",
+    config: ServerFileOption = "",
 ) -> None:
     """List users with their mechanisms. Passwords are not stored and cannot be shown."""
     rows: list[dict[str, Cell]]
-    if data_dir:
-        from ottla.cli.offline_users import OfflineUsers
-
-        rows = [
-            each for each in OfflineUsers(data_dir).credentials() if name in (None, each["user"])
-        ]
+    stored = _offline(data_dir, zookeeper, config)
+    if stored is not None:
+        rows = [each for each in stored.credentials() if name in (None, each["user"])]
     else:
         rows = _described(session, name)
     if session.json:
         print_json(rows)
     else:
         print_rows(rows, COLUMNS, empty="No users.")
+
+
+def _offline(data_dir: str, zookeeper: str, config: str) -> OfflineUsers | None:
+    """The users in the znode tree itself, None to ask a broker."""
+    if not (data_dir or zookeeper or config):
+        return None
+    from ottla.cli.offline_tree import Place
+    from ottla.cli.offline_users import OfflineUsers
+
+    return OfflineUsers(Place(data_dir, zookeeper, config))
 
 
 def _described(session: Session, name: str | None) -> list[dict[str, Cell]]:
@@ -88,6 +112,8 @@ def _described(session: Session, name: str | None) -> list[dict[str, Cell]]:
     check(response.error_code, "users", response.error_message)
     rows: list[dict[str, Cell]] = []
     for result in response.results:
+        if result.error_code == ErrorCode.RESOURCE_NOT_FOUND:  # the user has no credential
+            continue
         check(result.error_code, f"user {result.user}", result.error_message)
         rows.extend(
             {
@@ -119,16 +145,17 @@ def add(
     ] = MIN_ITERATIONS,
     password_file: PasswordFileOption = "",
     data_dir: DataDirOption = "",
+    zookeeper: ZooKeeperOption = "",
+    config: ServerFileOption = "",
 ) -> None:
     """Add a user, or change the password of one. The broker never gets the password."""
     mechanisms = [_mechanism(each) for each in mechanism or [DEFAULT_MECHANISM]]
     if not name:
         raise usage("the name is empty.")
+    stored = _offline(data_dir, zookeeper, config)
     password = read_password(password_file, name)
-    if data_dir:
-        from ottla.cli.offline_users import OfflineUsers
-
-        OfflineUsers(data_dir).add(name, password, mechanisms, iterations)
+    if stored is not None:
+        stored.add(name, password, mechanisms, iterations)
     else:
         upsertions = [_upsertion(name, each, password, iterations) for each in mechanisms]
         _alter(session, name, AlterUserScramCredentialsRequest([], upsertions))
@@ -148,13 +175,14 @@ def remove(
         typer.Option("--mechanism", help="Only this one; repeatable; all of them if none."),
     ] = None,
     data_dir: DataDirOption = "",
+    zookeeper: ZooKeeperOption = "",
+    config: ServerFileOption = "",
 ) -> None:
     """Remove a user. Connections that it has stay open (connections.max.reauth.ms ends them)."""
     wanted = [_mechanism(each) for each in mechanism or ()]
-    if data_dir:
-        from ottla.cli.offline_users import OfflineUsers
-
-        removed = OfflineUsers(data_dir).remove(name, wanted)
+    stored = _offline(data_dir, zookeeper, config)
+    if stored is not None:
+        removed = stored.remove(name, wanted)
     else:
         present = [str(each["mechanism"]) for each in _described(session, name)]
         removed = [each for each in wanted or present if each in present]
@@ -162,7 +190,8 @@ def remove(
             deletions = [ScramCredentialDeletion(name, NUMBERS[each]) for each in removed]
             _alter(session, name, AlterUserScramCredentialsRequest(deletions, []))
     if not removed:
-        raise Failure(f"user {name} has no credential for {', '.join(wanted)}.")
+        mechanisms = ", ".join(wanted)
+        raise Failure(f"user {name} has no credential{f' for {mechanisms}' if wanted else ''}.")
     if session.json:
         print_json({"user": name, "removed": removed})
     else:

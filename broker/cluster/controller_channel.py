@@ -168,6 +168,9 @@ class ControllerChannel:
     @property
     def known_controller(self) -> int:
         """The controller that this broker would ask, NO_CONTROLLER for none."""
+        controller = self._local_controller
+        if controller is not None and controller.is_active:
+            return self._broker_id
         return self._metadata.snapshot.controller_id
 
     async def _send(self, request: Message) -> Message:
@@ -241,6 +244,12 @@ async def hand_over(
                 asked, config.controlled_shutdown_retry_backoff_ms
             )
         left, asked = 0, channel.known_controller
+        if asked == NO_CONTROLLER:
+            logger.warning(
+                "Proceeding to shut down without controlled shutdown: no controller has reached "
+                "this broker, which leads no partition"
+            )
+            return False
         try:
             async with asyncio.timeout(config.controller_socket_timeout_ms / 1000):
                 left = await channel.controlled_shutdown()

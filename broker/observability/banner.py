@@ -1,4 +1,4 @@
-"""The banner of a broker that is ready: its listeners, their reach, and its directories."""
+"""The banner of a broker that serves clients: its listeners, their reach, and its directories."""
 
 from __future__ import annotations
 
@@ -24,14 +24,20 @@ _RESOLVE_SECONDS = 30.0
 
 
 def announce(
-    config: BrokerConfig, broker_id: int, cluster_id: str, ports: dict[str, int], http_port: int = 0
+    config: BrokerConfig,
+    broker_id: int,
+    cluster_id: str,
+    ports: dict[str, int],
+    http_port: int = 0,
+    not_ready: str | None = None,
 ) -> None:
     """The banner on standard output; with JSON logs as one event. Then advertised
     names are resolved.
 
-    `ports` has what was bound, by listener; `http_port` is that of metrics and console, 0 without.
+    `ports` has what was bound, by listener; `http_port` is that of metrics and console, 0 without;
+    `not_ready` is the reason of /readyz for clients not to come, None without one.
     """
-    title = f"Ottla broker {broker_id} of cluster {cluster_id} is ready"
+    title = f"Ottla broker {broker_id} of cluster {cluster_id} {_readiness(not_ready)}"
     lines = listener_lines(config, ports)
     if http_port:
         lines.append(http_line(config, http_port))
@@ -50,9 +56,16 @@ def announce_workers(
     bootstrap: Mapping[str, int],
     http_port: int,
 ) -> None:
-    """The banner of a machine with workers. `workers` have broker id, cluster id and the lines of
-    their listeners; `bootstrap` are the ports that all of them serve."""
-    title = f"Ottla cluster {workers[0]['cluster_id']} is ready on {len(workers)} workers"
+    """The banner of a machine with workers. `workers` have broker id, cluster id, the lines of
+    their listeners and why they are not ready, if so; `bootstrap` are the ports that all of them
+    serve."""
+    reasons = [
+        f"worker {number}: {worker['not_ready']}"
+        for number, worker in enumerate(workers)
+        if worker["not_ready"]
+    ]
+    readiness = _readiness("; ".join(reasons), f" on {len(workers)} workers")
+    title = f"Ottla cluster {workers[0]['cluster_id']} {readiness}"
     lines = []
     for endpoint in config.listener_endpoints():
         if endpoint.listener_name in bootstrap:
@@ -65,6 +78,10 @@ def announce_workers(
         lines += [f"{who}:  {line}" for line in worker["listeners"]]
     tree = config.zookeeper_connect or "in the data directory, served by this process"
     _write(config, title, lines, tree)
+
+
+def _readiness(not_ready: str | None, where: str = "") -> str:
+    return f"is not ready{where}: {not_ready}" if not_ready else f"is ready{where}"
 
 
 def _write(config: BrokerConfig, title: str, lines: list[str], tree: str) -> None:

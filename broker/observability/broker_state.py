@@ -29,6 +29,7 @@ from ottla.broker.observability.faults import (
     missing_directory_faults,
     remote_storage_fault,
     set_aside_faults,
+    unreachable_fault,
     znode_file_fault,
     zookeeper_fault,
 )
@@ -81,6 +82,8 @@ class Observed(NamedTuple):
     replicas: Callable[[], list[Fault]] = list
     #: Znodes of rights and settings that cannot be used.
     settings: Callable[[], list[Fault]] = list
+    #: The controller in the znode tree, negative without one, and where it looks for this broker.
+    elected_controller: Callable[[], tuple[int, str]] = lambda: (-1, "")
     #: How many logs are being compacted.
     compactions: Callable[[], int] = lambda: 0
 
@@ -138,7 +141,7 @@ class BrokerState:
         if observed is not None:
             # Without a file to write there cannot be a controller: not a fault of its own.
             if running and observed.controller_id() < 0 and unwritable is None:
-                found.append(controller_fault())
+                found.append(_controller_fault(observed))
             found += certificate_faults(observed.certificates(), self._now(), observed.listeners)
             found += filter(
                 None,
@@ -240,6 +243,14 @@ class BrokerState:
             for state in ("accepting", "full", "offline"):
                 states[each.path, state] = int(state == now)
         return states
+
+
+def _controller_fault(observed: Observed) -> Fault:
+    """The fault of a broker to which no controller has sent metadata."""
+    elected, address = observed.elected_controller()
+    if elected in (-1, observed.broker_id):
+        return controller_fault()
+    return unreachable_fault(elected, address)
 
 
 def progress_of(load: LoadProgress) -> str:

@@ -27,6 +27,7 @@ OFFLINE = "log-directory-offline"
 ZOOKEEPER = "zookeeper-disconnected"
 ZNODE_FILE = "znode-file-unwritable"
 NO_CONTROLLER = "no-controller"
+UNREACHABLE = "controller-cannot-reach"
 EXPIRED = "certificate-expired"
 EXPIRING = "certificate-expiring"
 NOT_YET_VALID = "certificate-not-yet-valid"
@@ -50,7 +51,8 @@ DYNAMIC_SETTING = "dynamic-setting-ignored"
 
 #: Every fault, in the order in which they are reported.
 FAULTS = (
-    *(OFFLINE, FULL, ZOOKEEPER, ZNODE_FILE, NO_CONTROLLER, EXPIRED, EXPIRING),
+    *(OFFLINE, FULL, ZOOKEEPER, ZNODE_FILE, NO_CONTROLLER, UNREACHABLE),
+    *(EXPIRED, EXPIRING),
     *(NOT_YET_VALID, REJECTED_CERTIFICATE, UNUSABLE_CERTIFICATE, INCOMPLETE_CERTIFICATE),
     *(DESCRIPTORS_USED_UP, DESCRIPTORS_LOW, LOOP_BLOCKED, REMOTE_STORAGE, SET_ASIDE),
     *(OLDER_TREE, LEADER_EPOCHS, HELD_LOG, TOPIC_ZNODE, SECURITY_ZNODE, DYNAMIC_SETTING),
@@ -60,8 +62,9 @@ FAULTS = (
 #: With them Kafka would start on the same directories and znodes without records or changes that
 #: are there, or not at all.
 STAND_IN_THE_WAY = frozenset(
-    (OFFLINE, FULL, ZOOKEEPER, ZNODE_FILE, NO_CONTROLLER, REMOTE_STORAGE, SET_ASIDE, OLDER_TREE)
-    + (LEADER_EPOCHS, HELD_LOG, TOPIC_ZNODE, SECURITY_ZNODE, ID_TAKEN, KRAFT, DELETION_WAITS)
+    (OFFLINE, FULL, ZOOKEEPER, ZNODE_FILE, NO_CONTROLLER, UNREACHABLE, REMOTE_STORAGE, SET_ASIDE)
+    + (OLDER_TREE, LEADER_EPOCHS, HELD_LOG, TOPIC_ZNODE, SECURITY_ZNODE, ID_TAKEN, KRAFT)
+    + (DELETION_WAITS,)
 )
 
 # Time enough to get a new certificate, in an organisation with a process for it.
@@ -164,6 +167,20 @@ def controller_fault() -> Fault:
         False,
         "the cluster has no controller: no leader is elected and no topic is created",
         "check that the brokers reach ZooKeeper, and the log of the broker that was the controller",
+    )
+
+
+def unreachable_fault(controller_id: int, address: str) -> Fault:
+    """The controller is another broker, and none of its requests has reached this one, which is
+    registered at `address`."""
+    return Fault(
+        UNREACHABLE,
+        "",
+        False,
+        f"the controller, broker {controller_id}, has not reached this broker, which is registered "
+        f"at {address}: this broker leads no partition and knows no topic",
+        "set advertised.listeners to a name and port that the other brokers resolve and reach, and "
+        f"restart this broker; the log of broker {controller_id} has the error",
     )
 
 

@@ -618,6 +618,12 @@ class Broker:
         """Why this broker leads nothing though it runs, as text; empty while it is in service."""
         return self.controller.kraft_problem or self.registration.taken
 
+    def inter_broker_address(self) -> str:
+        """Where other brokers look for this one, as text."""
+        info = self.registration.info
+        endpoint = info.endpoint(self.config.inter_broker_listener())
+        return "no address" if endpoint is None else znodes.format_endpoint(endpoint)
+
     def _leave_service(self, problem: str) -> None:
         """What this broker would acknowledge now would be lost with its logs."""
         for partition in self.replica_manager.led_partitions():

@@ -205,6 +205,7 @@ class BrokerServer:
     async def _serve_clients(self, parts: Broker) -> None:
         """Opens the network, and returns when the broker knows its cluster."""
         parts.memory_watch.start()
+        await parts.scheduler.check_free_space()
         parts.network_server.start()
         metadata = parts.metadata
         await metadata.wait_until(lambda _: metadata.is_loaded(), _FIRST_METADATA_MS)

@@ -58,6 +58,7 @@ def observe(parts: Broker) -> Observed:
         remote_storage=(lambda: None) if remote_logs is None else remote_logs.problem,
         replicas=partial(_replica_faults, parts),
         settings=partial(_settings_faults, parts),
+        elected_controller=lambda: (parts.controller.controller_id, parts.inter_broker_address()),
         compactions=lambda: parts.log_cleaner.cleaner.compactions,
     )
 

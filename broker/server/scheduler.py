@@ -107,7 +107,7 @@ class BrokerScheduler:
             in_worker(logs.checkpoint_high_watermarks),
         )
         self._every("purge", _PURGE_MS, lambda: workers.run(logs.purge, self._clock.now_ms()))
-        self._every("disk-space", _ROOM_CHECK_MS, self._check_free_space)
+        self._every("disk-space", _ROOM_CHECK_MS, self.check_free_space)
         self._every("set-aside", _SET_ASIDE_CHECK_MS, self._check_set_aside)
         self._every("gone-logs", _GONE_CHECK_MS, in_worker(logs.find_gone))
         self._every(
@@ -145,7 +145,8 @@ class BrokerScheduler:
         if deleted:
             logger.info("Deleted %d segments by retention", deleted)
 
-    async def _check_free_space(self) -> None:
+    async def check_free_space(self) -> None:
+        """Mark the log directories that are full. The start does it before clients are served."""
         logs = self._log_manager
         logs.update_free_bytes(await self._workers.run(logs.measure_free_bytes))
 

@@ -121,6 +121,7 @@ class SupervisorConnection:
                     "cluster_id": parts.cluster_id,
                     "ports": server.ports,
                     "listeners": listener_lines(self._config, server.ports),
+                    "not_ready": None if server.state is None else server.state.not_ready(),
                 }
             }
         )

@@ -22,6 +22,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
+from ottla.controller.tree.kafka_port import kafka_port
 from ottla.controller.tree.store import (
     SESSION_CONNECTED,
     SESSION_EXPIRED,
@@ -208,9 +209,18 @@ class ZooKeeperSession:
             raise ZooKeeperUnreachable(
                 "",
                 f"No connection to ZooKeeper at {self.hosts} within "
-                f"{self._connection_timeout_ms} ms{reason}; is it running, and is "
-                f"zookeeper.connect right?",
+                f"{self._connection_timeout_ms} ms{reason}; {await self._advice()}",
             ) from None
+
+    async def _advice(self) -> str:
+        """What to correct after all hosts have failed."""
+        kafka = "" if self._unix_path else await kafka_port(self.hosts)
+        if kafka:
+            return (
+                f"{kafka} is the port of a Kafka broker: write the address of ZooKeeper into "
+                f"zookeeper.connect, usually port 2181"
+            )
+        return "is it running, and is zookeeper.connect right?"
 
     async def close(self) -> None:
         self._closing = True

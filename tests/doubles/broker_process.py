@@ -172,7 +172,7 @@ class BrokerProcess:
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             text = self.log_file.read_bytes()[offset:].decode(errors="replace")
-            head, found, banner = text.partition(" is ready")
+            head, found, banner = text.replace(" is not ready", " is ready").partition(" is ready")
             # The banner is written at once, its last line names the znode tree.
             if found and "znode tree" in banner:
                 if self.port == 0:

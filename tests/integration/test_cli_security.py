@@ -13,6 +13,7 @@ import pytest
 from tests.doubles.broker_process import ROOT, BrokerProcess, start_broker
 from tests.doubles.command_line import CommandLine
 from tests.doubles.sasl_talk import SCRAM_LOGIN, addresses
+from tests.doubles.zookeeper_process import start_ottla_zookeeper
 
 ADMIN_PASSWORD = "adm1n-pass"
 
@@ -112,7 +113,8 @@ def test_users_acls_and_what_they_allow(secured: Secured) -> None:
     assert gone.output == "User alice cannot log in with SCRAM-SHA-512 any more.\n"
     again = admin("users", "remove", "alice")
     assert again.code == 1
-    assert "RESOURCE_NOT_FOUND" in again.errors
+    assert "user alice has no credential" in again.errors
+    assert admin.done("users", "list", "alice").output == "No users.\n"
 
 
 def test_a_wrong_password_is_an_error_of_its_own(secured: Secured) -> None:
@@ -218,3 +220,29 @@ def test_the_data_of_a_broker_is_not_for_other_users(secured: Secured) -> None:
         private = path.name.startswith("ottla-znodes.db")
         expected = 0o750 if path.is_dir() else 0o600 if private else 0o640
         assert mode == expected, (path, oct(mode))
+
+
+def test_the_first_user_in_zookeeper_before_a_broker(tmp_path: Path) -> None:
+    """Kafka has kafka-configs --zookeeper for it. The brokers themselves log in with that user."""
+    ottla = CommandLine("127.0.0.1:1")
+    with start_ottla_zookeeper(tmp_path) as zookeeper:
+        tree = f"127.0.0.1:{zookeeper.port}/kafka"
+        password = f"{ADMIN_PASSWORD}\n"
+        ottla.done("users", "add", "admin", "--zookeeper", tree, text=password)
+        ottla.done("users", "add", "other", "--zookeeper", tree, text="x\n")
+        removed = ("--delete-config", "SCRAM-SHA-512", "--user", "other")
+        ottla.done("kafka-configs", "--zookeeper", tree, "--alter", *removed)
+        file = tmp_path / "server.properties"
+        file.write_text(f"zookeeper.connect={tree}\n")
+        listed = ottla.done("users", "list", "--config", str(file), "--json").value
+        assert listed == [{"user": "admin", "mechanism": "SCRAM-SHA-512", "iterations": 4096}]
+        settings = {**secured_settings(tmp_path), "zookeeper_connect": tree, "broker_id": 1}
+        with start_broker(tmp_path, **settings) as broker:
+            secured = Secured(broker, addresses(broker)[0], tmp_path)
+            admin = secured.command("admin", ADMIN_PASSWORD)
+            assert admin.done("users", "list").lines[-1] == ["admin", "SCRAM-SHA-512", "4096"]
+            both = admin.done("kafka-configs", "--describe", "--entity-type", "users")
+            assert "No quotas are set." in both.output
+            assert "SCRAM-SHA-512" in both.output
+        two = ottla("users", "list", "--zookeeper", tree, "--config", str(file))
+        assert "name one of --data-dir, --zookeeper and --config" in two.errors

@@ -71,6 +71,20 @@ def test_a_link_that_leads_nowhere_is_named(copy: Path, tmp_path: Path, name: st
     )
 
 
+def test_an_empty_meta_properties_without_logs_is_written_again(tmp_path: Path) -> None:
+    """As in Kafka 3.9. Beside logs the id of the broker is needed: the next test."""
+    meta = tmp_path / "data" / "meta.properties"
+    meta.parent.mkdir()
+    meta.touch()
+    with Broker(meta.parent):
+        assert "\ncluster.id=" in meta.read_text()
+
+
+def test_an_empty_meta_properties_beside_logs_is_named(copy: Path) -> None:
+    (copy / "meta.properties").write_bytes(b"")
+    assert "and no meta.properties" in refusal(copy)
+
+
 def test_a_log_directory_that_is_a_link_to_nowhere_is_named(
     copy: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

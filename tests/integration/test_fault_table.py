@@ -247,6 +247,16 @@ class Faults:
         await self.see("no controller", "the cluster has no controller")
         metadata.snapshot = known
         await self.is_healthy()
+        observed = self.state.observed
+        assert observed is not None
+        self.state.observed = observed._replace(
+            controller_id=lambda: -1, elected_controller=lambda: (7, "SSL://nowhere.invalid:9093")
+        )
+        await self.see(
+            "the controller cannot reach the broker", "which is registered at SSL://nowhere"
+        )
+        self.state.observed = observed
+        await self.is_healthy()
 
     async def certificates(self) -> None:
         self.show_time((VALID_DAYS - 3) * DAY_SECONDS)

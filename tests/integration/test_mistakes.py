@@ -80,6 +80,14 @@ def test_1_an_advertised_name_that_is_not_known_here(tmp_path: Path) -> None:
         assert "connect once and then get nowhere: advertise a name" in broker.log()
 
 
+def test_1_a_disk_that_is_full_at_the_start(tmp_path: Path) -> None:
+    with start_broker(tmp_path, ottla_log_dir_min_free_bytes=1 << 60) as broker:
+        before, found, _ = broker.log().partition("is not ready: log directory ")
+        assert found, broker.log()
+        assert "is full, appends are rejected" in before
+        assert "is ready" not in broker.log()
+
+
 def test_2_tls_on_a_plain_port(broker: BrokerProcess) -> None:
     with socket.create_connection(("127.0.0.1", broker.port), timeout=SECONDS) as sock:
         sock.sendall(bytes.fromhex("160301020001000001fc0303") + bytes(32))

@@ -65,6 +65,34 @@ _LEVELS = {
 }
 
 
+# Loggers of this broker by those of Kafka and what is below them; the longest names first.
+_OF_KAFKA = (
+    ("kafka.controller", "ottla.controller"),
+    ("state.change.logger", "ottla.controller and ottla.replication"),
+    ("kafka.coordinator.group", "ottla.groups"),
+    ("kafka.coordinator.transaction", "ottla.transactions"),
+    ("kafka.coordinator", "ottla.groups and ottla.transactions"),
+    ("kafka.cluster", "ottla.replication"),
+    ("kafka.server.ReplicaManager", "ottla.replication"),
+    ("kafka.server.ReplicaFetcherThread", "ottla.replication"),
+    ("kafka.server.KafkaApis", "ottla.requests"),
+    ("kafka.server", "ottla.broker, ottla.requests and ottla.replication"),
+    ("kafka.log", "ottla.storage"),
+    ("kafka.network", "ottla.net and ottla.requests"),
+    ("kafka.request.logger", "ottla.requests"),
+    ("kafka.security", "ottla.security"),
+    ("kafka.zookeeper", "ottla.zookeeper"),
+    ("kafka.zk", "ottla.znodes and ottla.zookeeper"),
+    ("kafka", "ottla"),
+    ("org.apache.zookeeper", "ottla.zookeeper"),
+    ("org.apache.kafka.common.network", "ottla.net"),
+    ("org.apache.kafka.common.security", "ottla.security"),
+    ("org.apache.kafka.coordinator.group", "ottla.groups"),
+    ("org.apache.kafka.storage", "ottla.storage"),
+    ("org.apache.kafka.server.log.remote", "ottla.remote"),
+    ("org.apache", "ottla"),
+)
+
 # From the settings of a resource to those after a request.
 _Change = Callable[[dict[str, str]], dict[str, str]]
 
@@ -328,10 +356,20 @@ class ConfigAlterer:
                 levels.append((change.name, _LEVELS[(change.value or "").upper()]))
             known = change.name == "root" or change.name in logging.root.manager.loggerDict
             if not known:
-                raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {change.name} does not exist!")
+                raise KafkaError(ErrorCode.INVALID_CONFIG, _unknown_logger(change.name))
         if not validate_only:
             for logger_name, level in levels:
                 logging.getLogger(None if logger_name == "root" else logger_name).setLevel(level)
+
+
+def _unknown_logger(name: str) -> str:
+    """Kafka's message, with the logger of this broker where `name` is one of Kafka's."""
+    message = f"Logger {name} does not exist!"
+    equivalents = (ours for kafka, ours in _OF_KAFKA if f"{name}.".startswith(f"{kafka}."))
+    ours = next(equivalents, None)
+    if ours is None:
+        return message
+    return f"{message} It is a logger of Kafka: use {ours} here."
 
 
 def _keeps_audit(change: incremental_alter_configs.AlterableConfig) -> bool:

@@ -157,6 +157,21 @@ kafka-configs --describe --client-defaults
 = quotas describe --client-default
 kafka-configs --describe --ip 10.0.0.1
 = quotas describe --ip 10.0.0.1
+kafka-configs --describe --entity-type users
+= quotas describe
+= users list
+kafka-configs --describe --entity-type users --entity-name alice --bootstrap-server b:1
+= quotas describe --user alice --bootstrap b:1
+= users list alice --bootstrap b:1
+kafka-configs --alter --user alice --delete-config SCRAM-SHA-256,SCRAM-SHA-512
+= users remove alice --mechanism SCRAM-SHA-256 --mechanism SCRAM-SHA-512
+kafka-configs --alter --user alice --delete-config SCRAM-SHA-256,producer_byte_rate
+= users remove alice --mechanism SCRAM-SHA-256
+= quotas alter --user alice --remove producer_byte_rate
+kafka-configs --zookeeper zk:2181/k --describe --entity-type users
+= users list --zookeeper zk:2181/k
+kafka-configs --zookeeper zk:2181 --alter --user a --delete-config SCRAM-SHA-256
+= users remove a --mechanism SCRAM-SHA-256 --zookeeper zk:2181
 kafka-configs --describe --ip-defaults
 = quotas describe --ip-default
 configs describe --entity-type brokers --entity-name 1 --json
@@ -328,7 +343,22 @@ def test_a_refused_flag_names_the_command(tool: Any, flag: str) -> None:
         ("kafka-configs --describe --entity-type topics", "configs describe topic NAME"),
         ("kafka-configs --describe --entity-type nonsense", "not one of"),
         ("kafka-configs --alter --topic orders", "--add-config or --delete-config"),
-        ("kafka-configs --alter --user a --add-config SCRAM-SHA-256=[password=x]", "users add"),
+        (
+            "kafka-configs --alter --user a --add-config SCRAM-SHA-256=[password=x]",
+            "`ottla users add a --mechanism SCRAM-SHA-256` asks",
+        ),
+        (
+            "kafka-configs --zookeeper z:1 --alter --user a --add-config SCRAM-SHA-512=[a=x]",
+            "`ottla users add a --mechanism SCRAM-SHA-512 --zookeeper z:1`",
+        ),
+        (
+            "kafka-configs --zookeeper z:1 --alter --user a --add-config request_percentage=1",
+            "SCRAM",
+        ),
+        ("kafka-configs --zookeeper z:1 --alter --user a", "--add-config or --delete-config"),
+        ("kafka-configs --zookeeper z:1 --describe --entity-type clients", "not quotas"),
+        ("kafka-configs --alter --user-defaults --delete-config SCRAM-SHA-256", "--entity-name"),
+        ("kafka-configs --alter --client c --delete-config SCRAM-SHA-256", "of a user"),
         ("kafka-console-consumer --topic t --formatter my.Formatter", "--format json"),
         ("kafka-console-consumer --topic t --consumer-property a=b", "--command-config"),
         ("kafka-console-consumer --topic t --property print.value=false", "--help"),

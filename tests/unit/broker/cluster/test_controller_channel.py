@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from ottla.broker.cluster.broker_epoch import BrokerEpoch
-from ottla.broker.cluster.controller_channel import ControllerChannel, hand_over
+from ottla.broker.cluster.controller_channel import NO_CONTROLLER, ControllerChannel, hand_over
 from ottla.broker.cluster.inter_broker_client import InterBrokerClient
 from ottla.broker.cluster.metadata_cache import MetadataCache
 from ottla.broker.config.broker_config import BrokerConfig
@@ -201,6 +201,17 @@ def test_a_broker_that_has_left_service_asks_nobody(caplog: pytest.LogCaptureFix
     assert not asyncio.run(done)
     assert channel.waits == []
     assert "without controlled shutdown: KRaft took over. This broker has left" in caplog.text
+
+
+def test_a_broker_that_no_controller_has_reached_asks_nobody(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its advertised address leads nowhere: there is nothing to move, and retries take 10 s."""
+    channel = Channel()
+    channel.known_controller = NO_CONTROLLER
+    assert not outcome(channel, controlled_shutdown_retry_backoff_ms="3600000")
+    assert channel.waits == []
+    assert "no controller has reached this broker, which leads no partition" in caplog.text
 
 
 def test_it_stops_asking_when_it_has_left_service() -> None:

@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from ottla.broker.config.broker_config import BrokerConfig
-from ottla.broker.observability.banner import announce
+from ottla.broker.observability.banner import announce, announce_workers
 
 
 def banner(capsys: pytest.CaptureFixture[str], http_port: int, **settings: str) -> list[str]:
@@ -18,6 +18,22 @@ def banner(capsys: pytest.CaptureFixture[str], http_port: int, **settings: str) 
     first, *lines = capsys.readouterr().out.splitlines()
     assert first == "Ottla broker 1 of cluster c is ready."
     return lines
+
+
+def test_a_broker_that_takes_no_records_is_not_ready(capsys: pytest.CaptureFixture[str]) -> None:
+    reason = "log directory /data accepts no records: 0 bytes are free, the minimum is 1"
+    announce(BrokerConfig(), 1, "c", {"PLAINTEXT": 9092}, not_ready=reason)
+    first, *_ = capsys.readouterr().out.splitlines()
+    assert first == f"Ottla broker 1 of cluster c is not ready: {reason}."
+    workers = [
+        {"cluster_id": "c", "broker_id": number, "listeners": [], "not_ready": text}
+        for number, text in enumerate((None, reason))
+    ]
+    announce_workers(BrokerConfig(), workers, {}, 0)
+    first, *_ = capsys.readouterr().out.splitlines()
+    assert first == f"Ottla cluster c is not ready on 2 workers: worker 1: {reason}."
+    announce_workers(BrokerConfig(), workers[:1], {}, 0)
+    assert capsys.readouterr().out.startswith("Ottla cluster c is ready on 1 workers.")
 
 
 def test_without_the_http_port(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,13 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from ottla.broker.metrics.loop_stalls import LoopHealth
+from ottla.broker.metrics.statistics import Traffic
+from ottla.broker.net.descriptors import Descriptors
 from ottla.broker.observability.broker_state import (
     PROGRESS_SECONDS,
     REMINDER_SECONDS,
     BrokerState,
+    Observed,
     Phase,
     StateLog,
 )
+from ottla.broker.observability.faults import controller_fault
 from ottla.controller.tree.embedded_store import EmbeddedStore
 from ottla.controller.tree.store import SESSION_CONNECTED, SESSION_SUSPENDED
 from ottla.storage.files.fs import RealFileSystem
@@ -68,6 +73,28 @@ def test_a_full_directory_of_two_is_a_warning_and_both_are_not(tmp_path: Path) -
         (second.path, "full"): 0,
         (second.path, "offline"): 1,
     }
+
+
+@pytest.mark.parametrize("elected", [-1, 1, 2])
+def test_a_controller_that_has_not_reached_this_broker_is_no_missing_one(
+    tmp_path: Path, elected: int
+) -> None:
+    """Its own controller is in the same process: only that of another broker needs the address."""
+    state = BrokerState(directories(tmp_path, 1))
+    state.phase, state.zookeeper_connected = Phase.RUNNING, True
+    state.observed = Observed(
+        *(1, "c", 1, lambda: -1, dict, lambda: Descriptors(1, 100, 10), LoopHealth(lambda: 0.0)),
+        traffic=lambda: Traffic(0, 0, 0),
+        elected_controller=lambda: (elected, "PLAINTEXT://nowhere.invalid:9092"),
+    )
+    (fault,) = state.faults()
+    if elected != 2:
+        assert fault == controller_fault()
+        return
+    assert fault.name == "controller-cannot-reach"
+    assert "broker 2, has not reached this broker" in fault.problem
+    assert "PLAINTEXT://nowhere.invalid:9092" in fault.problem
+    assert "advertised.listeners" in fault.fix
 
 
 async def test_without_zookeeper_the_broker_stays_ready_with_a_warning(tmp_path: Path) -> None:

@@ -2,13 +2,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import cast
 
 import pytest
 
 from ottla.broker.config.policies import ConfigAlteration
-from ottla.broker.handlers.admin.alter_configs import APPEND, DELETE, SET, SUBTRACT, ConfigAlterer
+from ottla.broker.handlers.admin import alter_configs as alter_configs_handler
+from ottla.broker.handlers.admin.alter_configs import (
+    _OF_KAFKA,
+    APPEND,
+    DELETE,
+    SET,
+    SUBTRACT,
+    ConfigAlterer,
+)
 from ottla.broker.handlers.admin.describe_configs import (
     BROKER,
     BROKER_LOGGER,
@@ -231,6 +241,41 @@ def test_levels_of_loggers() -> None:
         assert code == ErrorCode.INVALID_REQUEST
 
     run(body)
+
+
+@pytest.mark.parametrize(
+    ("kafka", "ours"),
+    [
+        ("kafka.controller", "ottla.controller"),
+        ("kafka.controller.KafkaController", "ottla.controller"),
+        ("kafka.controllers", "ottla"),
+        ("kafka.server.ReplicaManager", "ottla.replication"),
+        ("state.change.logger", "ottla.controller and ottla.replication"),
+        ("org.apache.kafka.common.network.Selector", "ottla.net"),
+    ],
+)
+def test_a_logger_of_kafka_gets_the_name_of_ours(kafka: str, ours: str) -> None:
+    async def body(scene: Scene) -> None:
+        code, message = await scene.incrementally(BROKER_LOGGER, "1", (kafka, SET, "DEBUG"))
+        assert code == ErrorCode.INVALID_CONFIG
+        assert (message or "").startswith(f"Logger {kafka} does not exist!")
+        assert (
+            message == f"Logger {kafka} does not exist! It is a logger of Kafka: use {ours} here."
+        )
+
+    run(body)
+
+
+def test_the_loggers_of_the_hints_exist() -> None:
+    root = Path(alter_configs_handler.__file__).parents[3]
+    sources = [
+        path.read_text()
+        for each in ("broker", "controller", "storage")
+        for path in (root / each).rglob("*.py")
+    ]
+    defined = {name for text in sources for name in re.findall(r'getLogger\("([a-z.]+)"\)', text)}
+    named = {name for _, ours in _OF_KAFKA for name in re.findall(r"ottla\.[a-z]+", ours)}
+    assert named <= defined
 
 
 def test_the_security_log_is_not_switched_off() -> None:
