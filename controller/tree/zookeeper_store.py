@@ -14,6 +14,7 @@ from typing import Any
 
 from ottla.controller.tree.store import (
     ANY_VERSION,
+    MAX_DATA_BYTES,
     ConnectionLost,
     CreateOp,
     DeleteOp,
@@ -40,9 +41,6 @@ logger = logging.getLogger("ottla.zookeeper")
 
 PATHS_PER_READ = 100
 """The znodes in one multiRead; few enough for a short response time."""
-USUAL_MAX_BYTES = 1_000_000
-"""A little less than jute.maxbuffer of a server that has no other limit, for the paths beside the
-data."""
 SECRET_PATHS = ("/config/users", "/config/brokers", "/delegation_token/tokens")
 PUBLIC_PATH = "/consumers"
 
@@ -202,7 +200,7 @@ class ZooKeeperStore:
         try:
             return await self.session.request(path, start)
         except ConnectionLost:
-            if size < USUAL_MAX_BYTES:
+            if size < MAX_DATA_BYTES:
                 raise
             raise TooLarge(
                 path,
