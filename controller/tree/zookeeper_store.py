@@ -140,12 +140,15 @@ class ZooKeeperStore:
                 return await self._get_by_multi_read(paths)
             except (NotPermitted, SessionExpired):
                 raise
-            except StoreError as error:
+            except StoreError:
                 # A server before 3.6 refuses the request or closes the connection over it.
                 if self._multi_read:
                     raise
                 self._multi_read = False
-                logger.warning("Reading znodes one by one: multiRead failed (%s)", error)
+                logger.warning(
+                    "Reading znodes one by one: the server did not take multiRead, as before "
+                    "ZooKeeper 3.6"
+                )
         return await self._get_one_by_one(paths)
 
     async def _get_by_multi_read(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
