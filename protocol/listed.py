@@ -1,4 +1,5 @@
-"""Lists in log lines and error texts, with a bound: a request can name thousands of topics."""
+"""Lists and values in log lines and error texts, with a bound: a request can name thousands of
+topics, and a setting can have a megabyte."""
 
 from collections.abc import Iterable
 from itertools import islice
@@ -27,3 +28,8 @@ def listed(items: Iterable[object]) -> str:
         left = sum(1 for _ in remaining)
     shown = ", ".join(texts)
     return f"{shown} ... and {left} more" if left else shown
+
+
+def abridged(text: str) -> str:
+    """`text`, or its first `MAX_CHARACTERS` with "..." after them."""
+    return text if len(text) <= MAX_CHARACTERS else text[:MAX_CHARACTERS] + "..."

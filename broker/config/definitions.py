@@ -8,9 +8,11 @@ checks the rule.
 from __future__ import annotations
 
 import os
+import re
 from functools import cache
 
 from ottla.broker.config.errors import ConfigError
+from ottla.protocol.listed import abridged
 
 Value = bool | int | float | str | list[str] | None
 
@@ -30,6 +32,8 @@ _KAFKA_RELEASES = (
     *("2.0", "2.1", "2.2", "2.3", "2.4", "2.5", "2.6", "2.7", "2.8"),
     *("3.0", "3.1", "3.2", "3.3", "3.4", "3.5", "3.6", "3.7", "3.8", "3.9", "4.0"),
 )
+
+_THROTTLED_REPLICAS = re.compile(r"[0-9]{1,10}:[0-9]{1,10}(?:,[0-9]{1,10}:[0-9]{1,10})*")
 
 
 class Setting:
@@ -110,7 +114,7 @@ def parse_value(setting: Setting, text: str | None) -> Value:
     if setting.rule:
         problem = _broken_rule(setting.rule, value)
         if problem:
-            shown = "[hidden]" if setting.sensitive else text
+            shown = "[hidden]" if setting.sensitive else abridged(text)
             raise ConfigError(f"Invalid value {shown} for configuration {setting.name}: {problem}")
     return value
 
@@ -150,7 +154,8 @@ def _parse_integer(text: str) -> int:
 
 
 def _ill_typed(setting: Setting, text: str, wanted: str) -> ConfigError:
-    return ConfigError(f"Invalid value {text} for configuration {setting.name}: {wanted}")
+    shown = abridged(text)
+    return ConfigError(f"Invalid value {shown} for configuration {setting.name}: {wanted}")
 
 
 def _broken_rule(rule: str, value: Value) -> str | None:
@@ -210,13 +215,10 @@ def _broken_version(value: Value) -> str | None:
 
 def _broken_throttled_replicas(value: Value) -> str | None:
     assert isinstance(value, list)
-    if value == ["*"]:
+    # One match of the whole: a znode holds a hundred thousand replicas.
+    if not value or value == ["*"] or _THROTTLED_REPLICAS.fullmatch(",".join(value)):
         return None
-    for item in value:
-        partition, separator, broker = item.partition(":")
-        if not (separator and partition.isdigit() and broker.isdigit()):
-            return "write * or a list of partition:broker, such as 0:1001,1:1002"
-    return None
+    return "write * or a list of partition:broker, such as 0:1001,1:1002"
 
 
 def format_value(value: Value) -> str | None:

@@ -29,7 +29,7 @@ from ottla.controller.tree.entity_configs import (
 )
 from ottla.controller.tree.store import StoreError
 from ottla.controller.tree.znode_json import MalformedZnode
-from ottla.protocol.listed import listed
+from ottla.protocol.listed import abridged, listed
 from ottla.protocol.steps import Turn
 from ottla.protocol.topics import INTERNAL_TOPICS
 
@@ -333,7 +333,10 @@ class DynamicConfig:
         else:
             self._groups.pop(group_id, None)
         logger.info(
-            "Updated the settings of group %s: %s", group_id, properties, extra={"group": group_id}
+            "Updated the settings of group %s: %s",
+            group_id,
+            _shown(properties),
+            extra={"group": group_id},
         )
 
     def _take_client_metrics(self, name: str, properties: Properties) -> None:
@@ -352,7 +355,8 @@ class DynamicConfig:
         else:
             self._topics.pop(name, None)
         self._log_configs.pop(name, None)
-        logger.info("Updated the settings of topic %s: %s", name, properties, extra={"topic": name})
+        shown = _shown(properties)
+        logger.info("Updated the settings of topic %s: %s", name, shown, extra={"topic": name})
         self.listener.topic_changed(name)
         return True
 
@@ -367,6 +371,11 @@ class DynamicConfig:
         self._log_configs.clear()
         logger.info("Updated broker settings: %s", listed(changed))
         self.listener.broker_changed(changed)
+
+
+def _shown(properties: Properties) -> Properties:
+    """For a log line: a list that grows by APPEND can have a megabyte."""
+    return {name: abridged(text) for name, text in properties.items()}
 
 
 def _without_wrong_values(topic: str, properties: Properties) -> Properties:

@@ -44,6 +44,9 @@ from ottla.storage.log.batch_scan import CorruptLog
 if TYPE_CHECKING:
     from ottla.broker.requests.request_context import RequestContext
 
+MAX_MESSAGE = 8_000
+"""Characters of an error message; each may take four of the 32,767 bytes of a string."""
+
 _PRODUCE, _LEADER_AND_ISR, _FIND_COORDINATOR, _JOIN_GROUP, _ELECT_LEADERS = 0, 4, 10, 11, 43
 
 
@@ -146,11 +149,15 @@ def error_code(error: BaseException) -> int:
 
 
 def error_message(error: BaseException) -> str | None:
-    """The error message of the response, or None; never details of the implementation."""
+    """The error message of the response, or None; never details of the implementation.
+
+    At most `MAX_MESSAGE` characters: a response with a longer string cannot be encoded, and its
+    client would not know why the connection is closed.
+    """
     if isinstance(error, KafkaError):
-        return error.message or None
+        return error.message[:MAX_MESSAGE] or None
     if any(cls in _CODES for cls in type(error).__mro__) and not isinstance(error, OSError):
-        return str(error) or None
+        return str(error)[:MAX_MESSAGE] or None
     return None
 
 

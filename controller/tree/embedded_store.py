@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from ottla.controller.tree.embedded_tree import EmbeddedTree, TreeWatch
 from ottla.controller.tree.store import (
     ANY_VERSION,
+    MAX_DATA_BYTES,
     REARMED,
     SESSION_CONNECTED,
     SESSION_EXPIRED,
@@ -29,6 +30,7 @@ from ottla.controller.tree.store import (
     SetOp,
     Stat,
     StoreError,
+    TooLarge,
     WatchCallback,
     WatchEvent,
     WatchHandle,
@@ -247,7 +249,7 @@ class EmbeddedStore:
             ops = [CreateOp(each) for each in ancestors_of(path) if each not in self.tree.nodes]
         ops.append(CreateOp(path, data, ephemeral, sequential))
         self._check_writable()
-        made = self.tree.apply(self._session_id, ops)[-1]
+        made = self._apply(ops)[-1]
         assert isinstance(made, str)
         await self._durable()
         return made
@@ -266,7 +268,7 @@ class EmbeddedStore:
         for ops in batches:
             self._check_writable()
             try:
-                results.append(self.tree.apply(self._session_id, ops))
+                results.append(self._apply(ops))
             except StoreError as error:
                 if not error.path:  # the session, not an operation
                     raise
@@ -277,9 +279,24 @@ class EmbeddedStore:
 
     async def _write(self, ops: Sequence[Op]) -> list[OpResult]:
         self._check_writable()
-        results = self.tree.apply(self._session_id, ops)
+        results = self._apply(ops)
         await self._durable()
         return results
+
+    def _apply(self, ops: Sequence[Op]) -> list[OpResult]:
+        for op in ops:
+            # Settings only: a topic of very many partitions has a long znode.
+            if (
+                isinstance(op, SetOp | CreateOp)
+                and len(op.data) > MAX_DATA_BYTES
+                and op.path.startswith("/config/")
+            ):
+                raise TooLarge(
+                    op.path,
+                    f"{op.path} would have {len(op.data)} bytes; the settings of one entity have "
+                    f"at most {MAX_DATA_BYTES}, as in ZooKeeper.",
+                )
+        return self.tree.apply(self._session_id, ops)
 
     # Watches
 

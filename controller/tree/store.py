@@ -70,6 +70,11 @@ class NotPermitted(StoreError):
     """The ACL of the znode, or a failed authentication, denies the operation."""
 
 
+MAX_DATA_BYTES = 1_000_000
+"""A little less than jute.maxbuffer of a ZooKeeper server that has no other limit, for the paths
+beside the data."""
+
+
 class TooLarge(StoreError):
     """The znode would have more bytes than the server accepts."""
 

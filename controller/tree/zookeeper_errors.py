@@ -43,8 +43,8 @@ _SENTENCES = {
     "RuntimeInconsistency": "the server found its state to be inconsistent; its log says more",
     "DataInconsistency": "the server found its data to be inconsistent; its log says more",
     "MarshallingError": "the server could not read the request, or the client the response",
-    "UnimplementedError": "the server does not know this request: it is too old, or a setting "
-    "of it switches the request off",
+    "UnimplementedError": "the server does not know this request: it is older than ZooKeeper "
+    "3.4.14, or a setting of it switches the request off",
     "NoChildrenForEphemeralsError": "an ephemeral znode cannot have children",
     "NotEmptyError": "the znode has children",
     "UnknownSessionError": "the server does not know the session",

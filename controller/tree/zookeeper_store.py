@@ -14,6 +14,7 @@ from typing import Any
 
 from ottla.controller.tree.store import (
     ANY_VERSION,
+    MAX_DATA_BYTES,
     ConnectionLost,
     CreateOp,
     DeleteOp,
@@ -40,9 +41,6 @@ logger = logging.getLogger("ottla.zookeeper")
 
 PATHS_PER_READ = 100
 """The znodes in one multiRead; few enough for a short response time."""
-USUAL_MAX_BYTES = 1_000_000
-"""A little less than jute.maxbuffer of a server that has no other limit, for the paths beside the
-data."""
 SECRET_PATHS = ("/config/users", "/config/brokers", "/delegation_token/tokens")
 PUBLIC_PATH = "/consumers"
 
@@ -142,12 +140,15 @@ class ZooKeeperStore:
                 return await self._get_by_multi_read(paths)
             except (NotPermitted, SessionExpired):
                 raise
-            except StoreError as error:
+            except StoreError:
                 # A server before 3.6 refuses the request or closes the connection over it.
                 if self._multi_read:
                     raise
                 self._multi_read = False
-                logger.warning("Reading znodes one by one: multiRead failed (%s)", error)
+                logger.warning(
+                    "Reading znodes one by one: the server did not take multiRead, as before "
+                    "ZooKeeper 3.6"
+                )
         return await self._get_one_by_one(paths)
 
     async def _get_by_multi_read(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
@@ -202,7 +203,7 @@ class ZooKeeperStore:
         try:
             return await self.session.request(path, start)
         except ConnectionLost:
-            if size < USUAL_MAX_BYTES:
+            if size < MAX_DATA_BYTES:
                 raise
             raise TooLarge(
                 path,

@@ -8,6 +8,7 @@ import socket
 import struct
 from collections.abc import Awaitable, Callable
 
+UNIMPLEMENTED = -6
 AUTH_FAILED = -115
 REQUIRES_SASL = -124
 

@@ -53,6 +53,7 @@ from ottla.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from ottla.protocol.primitives import MAX_STRING_LENGTH
 from ottla.protocol.registry import ApiKey
 from ottla.protocol.steps import run_in_turns
 
@@ -200,7 +201,17 @@ class ConfigDescriber:
             result.error_message = error_message(error)
             return result
         wanted = set(resource.configuration_keys or ())
-        result.configs = [row for row in rows if not wanted or row.name in wanted]
+        configs = [row for row in rows if not wanted or row.name in wanted]
+        too_long = next((row for row in configs if _is_too_long(row.value)), None)
+        if too_long is not None:
+            result.error_code = ErrorCode.INVALID_REQUEST
+            result.error_message = (
+                f"The value of {too_long.name} has more than {MAX_STRING_LENGTH} bytes, which no "
+                "response can carry: shorten it with SUBTRACT or remove it with DELETE, or name "
+                "other settings in the request."
+            )
+            return result
+        result.configs = configs
         if not request.include_synonyms:
             for row in result.configs:
                 row.synonyms = []
@@ -407,6 +418,13 @@ def _is_read_only(setting: Setting, name: str) -> bool:
     """As Kafka describes it: each setting with the prefix of a listener is read-only, although some
     of them change at run time."""
     return setting.mode == READ_ONLY or name != setting.name
+
+
+def _is_too_long(text: str | None) -> bool:
+    """Whether a string of the protocol cannot hold `text`: a list that has grown by APPEND."""
+    if text is None or len(text) * 4 <= MAX_STRING_LENGTH:
+        return False
+    return len(text.encode()) > MAX_STRING_LENGTH
 
 
 def _text_row(name: str, text: str) -> DescribeConfigsResourceResult:

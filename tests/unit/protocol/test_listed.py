@@ -1,6 +1,6 @@
 import pytest
 
-from ottla.protocol.listed import MAX_CHARACTERS, MAX_LISTED, listed
+from ottla.protocol.listed import MAX_CHARACTERS, MAX_LISTED, abridged, listed
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,8 @@ def test_long_names_count_by_their_length() -> None:
     shown = text.count("t" * 249)
     assert text.endswith(f" ... and {250 - shown} more")
     assert listed(["x" * 9999]) == "x" * 9999
+
+
+def test_a_long_value_is_cut() -> None:
+    assert abridged("x" * MAX_CHARACTERS) == "x" * MAX_CHARACTERS
+    assert abridged("x" * 9999) == "x" * MAX_CHARACTERS + "..."

@@ -80,7 +80,16 @@ def test_bad_values_are_refused_with_the_reason(name: str, text: str, word: str)
 
 
 @pytest.mark.parametrize(
-    ("text", "good"), [("*", True), ("0:1,1:2", True), ("", True), ("0", False), ("a:1", False)]
+    ("text", "good"),
+    [
+        ("*", True),
+        ("0:1,1:2", True),
+        ("", True),
+        ("0", False),
+        ("a:1", False),
+        ("0:" + "1" * 5000, False),
+        ("\N{SUPERSCRIPT TWO}:1", False),
+    ],
 )
 def test_throttled_replicas(text: str, good: bool) -> None:
     setting = topic_settings()["leader.replication.throttled.replicas"]
@@ -126,3 +135,11 @@ def test_update_modes() -> None:
 def test_near_matches() -> None:
     assert near_matches("num.partitons", broker_settings())[0] == "num.partitions"
     assert near_matches("xyzzy", broker_settings()) == []
+
+
+def test_a_long_value_is_cut_in_the_error() -> None:
+    setting = topic_settings()["leader.replication.throttled.replicas"]
+    with pytest.raises(ConfigError) as caught:
+        parse_value(setting, ",".join(f"{index}:1" for index in range(100_000)) + ",x")
+    assert len(str(caught.value)) < 1_000
+    assert str(caught.value).endswith("such as 0:1001,1:1002")

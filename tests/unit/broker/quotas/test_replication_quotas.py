@@ -53,7 +53,13 @@ def test_only_some_partitions_are_throttled() -> None:
 
 @pytest.mark.parametrize(
     ("value", "partitions"),
-    [("*", None), ("", set()), ("0:1,1:2,7:1", {0, 7}), (" 3:1 , 4:10", {3})],
+    [
+        ("*", None),
+        ("", set()),
+        ("0:1,1:2,7:1", {0, 7}),
+        (" 3:1 , 4:10", {3}),
+        ("0:11,1:01,2:1", {1, 2}),
+    ],
 )
 def test_throttled_replicas(value: str, partitions: set[int] | None) -> None:
     assert throttled_replicas(value, 1) == partitions

@@ -9,6 +9,7 @@ from typing import cast
 import pytest
 
 from ottla.broker.requests.error_responses import (
+    MAX_MESSAGE,
     error_code,
     error_message,
     error_response,
@@ -43,6 +44,7 @@ from ottla.protocol.messages.stop_replica import (
     StopReplicaTopicState,
     StopReplicaTopicV1,
 )
+from ottla.protocol.primitives import MAX_STRING_LENGTH
 from ottla.protocol.records import errors as records
 from ottla.protocol.registry import API
 from ottla.storage import errors as storage
@@ -272,3 +274,10 @@ def test_stop_replica(request_: StopReplicaRequest) -> None:
     assert response.error_code == STALE
     rows = [(r.topic_name, r.partition_index, r.error_code) for r in response.partition_errors]
     assert rows == [("t", 1, STALE)]
+
+
+def test_a_message_fits_into_a_string_of_the_protocol() -> None:
+    message = error_message(KafkaError(CODE, "\N{GRINNING FACE}" * 100_000))
+    assert message is not None
+    assert len(message) == MAX_MESSAGE
+    assert len(message.encode()) < MAX_STRING_LENGTH

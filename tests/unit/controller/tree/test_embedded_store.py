@@ -15,7 +15,17 @@ import pytest
 
 from ottla.broker.runtime.tasks import spawn
 from ottla.controller.tree.embedded_store import EmbeddedStore
-from ottla.controller.tree.store import ConnectionLost, CreateOp, SetOp, StoreError, make_paths
+from ottla.controller.tree.store import (
+    MAX_DATA_BYTES,
+    CheckOp,
+    ConnectionLost,
+    CreateOp,
+    Op,
+    SetOp,
+    StoreError,
+    TooLarge,
+    make_paths,
+)
 from ottla.controller.tree.tree_file import ZXID_BLOCK
 from tests.doubles.pace import steps_per_turn
 
@@ -287,3 +297,22 @@ async def test_a_start_on_a_damaged_file_loads_it_or_names_it(tmp_path: Path, su
     assert all("znodes.db is not a readable znode file: " in each for each in refusals), refusals
     assert all("restore it from a backup" in each for each in refusals), refusals
     assert refusals or suffix, "a damaged journal ends at the last good transaction"
+
+
+def test_a_znode_has_the_size_that_a_zookeeper_server_accepts(tmp_path: Path) -> None:
+    async def body() -> None:
+        store = EmbeddedStore(str(tmp_path / "tree"))
+        await store.connect()
+        await store.create("/n", b"x" * MAX_DATA_BYTES)
+        longer = b"x" * (MAX_DATA_BYTES + 1)
+        with pytest.raises(TooLarge, match="/n would have 1000001 bytes"):
+            await store.set("/n", longer)
+        with pytest.raises(TooLarge, match="/m would have"):
+            await store.create("/m", longer)
+        changes: list[Op] = [CheckOp("/n", 0), CreateOp("/m"), SetOp("/n", longer)]
+        (refused,) = await store.multi_many([changes])
+        assert isinstance(refused, TooLarge)
+        assert await store.exists("/m") is None
+        await store.close()
+
+    asyncio.run(body())

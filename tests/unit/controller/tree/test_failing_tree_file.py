@@ -24,7 +24,7 @@ from ottla.controller.tree.tree_file import TreeFile
 from ottla.controller.zookeeper_server.server import ZooKeeperServer
 
 DEADLINE_SECONDS = 30.0
-BIG = bytes(1 << 20)
+BIG = bytes(1_000_000)
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from ottla.controller.tree.store import (
     SESSION_SUSPENDED,
     ConnectionLost,
     NotPermitted,
+    StoreError,
     ZooKeeperUnreachable,
 )
 from ottla.controller.tree.zookeeper_store import ZooKeeperStore
@@ -27,6 +28,7 @@ from tests.doubles.eventually import eventually_async
 from tests.doubles.scripted_zookeeper import (
     AUTH_FAILED,
     REQUIRES_SASL,
+    UNIMPLEMENTED,
     DroppedSyns,
     ScriptedServer,
     closes_during_login,
@@ -146,6 +148,12 @@ async def test_login_that_all_refuse_is_named(error: int, login: list[tuple[str,
     async with ScriptedServer(refuses(error)) as refusing:
         with pytest.raises(NotPermitted, match=r"credentials|SASL"):
             await opened(refusing.connect, credentials=login)
+
+
+async def test_server_that_is_too_old_is_named_at_the_start() -> None:
+    async with ScriptedServer(refuses(UNIMPLEMENTED)) as old:
+        with pytest.raises(StoreError, match=r"it is older than ZooKeeper 3\.4\.14, or a"):
+            await opened(old.connect)
 
 
 async def test_refusal_after_a_good_connection_is_a_lost_connection(

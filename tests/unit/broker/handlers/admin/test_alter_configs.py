@@ -5,7 +5,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -26,6 +26,7 @@ from ottla.broker.handlers.admin.describe_configs import (
     TOPIC,
 )
 from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.runtime.tasks import spawn
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import alter_configs, incremental_alter_configs
 from tests.doubles.eventually import eventually_async
@@ -114,6 +115,47 @@ def test_lists_grow_and_shrink() -> None:
         )
 
     run(body)
+
+
+def test_a_list_grows_to_the_size_of_a_znode(caplog: pytest.LogCaptureFixture) -> None:
+    name = "leader.replication.throttled.replicas"
+
+    async def body(scene: Scene) -> None:
+        numbers = iter(range(10**9))
+        for _ in range(60):
+            replicas = ",".join(f"{next(numbers)}:1" for _ in range(3_000))
+            code, words = await scene.incrementally(TOPIC, "t", (name, APPEND, replicas))
+            if code:
+                break
+        assert code == ErrorCode.INVALID_REQUEST
+        assert "a znode has at most 1000000, as in ZooKeeper." in (words or "")
+        code, words = await scene.incrementally(TOPIC, "t", (name, APPEND, "x"))
+        assert code == ErrorCode.INVALID_CONFIG
+        assert len(words or "") < 1_000
+        assert await scene.incrementally(TOPIC, "t", (name, SUBTRACT, "0:1")) == OK
+        assert scene.dynamic.topic_overrides("t")[name].startswith("1:1,")
+
+    with caplog.at_level(logging.INFO, "ottla.config"):
+        run(body)
+    assert max(len(record.getMessage()) for record in caplog.records) < 1_000
+
+
+async def test_others_run_while_a_change_is_validated() -> None:
+    scene = Scene()
+    await scene.start()
+    seen: list[str] = []
+    validated = scene.handlers._validated
+
+    async def seen_validated(*given: Any) -> dict[str, str]:
+        seen.append("validated")
+        return await validated(*given)
+
+    scene.handlers._validated = seen_validated  # type: ignore[method-assign]
+    change = spawn(scene.incrementally(TOPIC, "t", ("retention.ms", SET, "1")), name="change")
+    asyncio.get_running_loop().call_soon(seen.append, "other")
+    assert await change == OK
+    assert seen == ["other", "validated"]
+    await scene.stop()
 
 
 def test_replacing_forgets_what_is_not_named() -> None:

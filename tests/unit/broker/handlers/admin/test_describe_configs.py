@@ -176,6 +176,16 @@ def test_single_settings() -> None:
     assert len(rows(entities, TOPIC, "t", [])) == len(topic_settings())
 
 
+def test_a_value_that_no_response_can_carry_is_named() -> None:
+    name = "leader.replication.throttled.replicas"
+    replicas = ",".join(f"{index}:1" for index in range(10_000))
+    entities = with_changes(Entities(), topic={name: replicas})
+    result = describe(entities, TOPIC, "t")
+    assert (result.error_code, result.configs) == (ErrorCode.INVALID_REQUEST, [])
+    assert f"The value of {name} has more than 32767 bytes" in (result.error_message or "")
+    assert list(rows(entities, TOPIC, "t", ["segment.bytes"])) == ["segment.bytes"]
+
+
 def test_loggers_show_their_levels() -> None:
     logging.getLogger("ottla.test.shown").setLevel(logging.WARNING)
     found = rows(Entities(), BROKER_LOGGER, "1")
