@@ -299,20 +299,25 @@ async def test_a_start_on_a_damaged_file_loads_it_or_names_it(tmp_path: Path, su
     assert refusals or suffix, "a damaged journal ends at the last good transaction"
 
 
-def test_a_znode_has_the_size_that_a_zookeeper_server_accepts(tmp_path: Path) -> None:
+def test_the_settings_of_an_entity_have_the_size_that_zookeeper_accepts(tmp_path: Path) -> None:
     async def body() -> None:
         store = EmbeddedStore(str(tmp_path / "tree"))
         await store.connect()
-        await store.create("/n", b"x" * MAX_DATA_BYTES)
+        await store.create("/config/n", b"x" * MAX_DATA_BYTES, make_parents=True)
         longer = b"x" * (MAX_DATA_BYTES + 1)
-        with pytest.raises(TooLarge, match="/n would have 1000001 bytes"):
-            await store.set("/n", longer)
-        with pytest.raises(TooLarge, match="/m would have"):
-            await store.create("/m", longer)
-        changes: list[Op] = [CheckOp("/n", 0), CreateOp("/m"), SetOp("/n", longer)]
+        with pytest.raises(TooLarge, match="/config/n would have 1000001 bytes"):
+            await store.set("/config/n", longer)
+        with pytest.raises(TooLarge, match="/config/m would have"):
+            await store.create("/config/m", longer)
+        changes: list[Op] = [
+            CheckOp("/config/n", 0),
+            CreateOp("/config/m"),
+            SetOp("/config/n", longer),
+        ]
         (refused,) = await store.multi_many([changes])
         assert isinstance(refused, TooLarge)
-        assert await store.exists("/m") is None
+        assert await store.exists("/config/m") is None
+        await store.create("/topic", longer)  # of very many partitions
         await store.close()
 
     asyncio.run(body())

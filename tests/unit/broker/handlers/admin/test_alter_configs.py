@@ -117,7 +117,7 @@ def test_lists_grow_and_shrink() -> None:
     run(body)
 
 
-def test_a_list_grows_to_the_size_of_a_znode(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_list_grows_to_the_size_that_zookeeper_accepts(caplog: pytest.LogCaptureFixture) -> None:
     name = "leader.replication.throttled.replicas"
 
     async def body(scene: Scene) -> None:
@@ -128,7 +128,7 @@ def test_a_list_grows_to_the_size_of_a_znode(caplog: pytest.LogCaptureFixture) -
             if code:
                 break
         assert code == ErrorCode.INVALID_REQUEST
-        assert "a znode has at most 1000000, as in ZooKeeper." in (words or "")
+        assert "have at most 1000000, as in ZooKeeper." in (words or "")
         code, words = await scene.incrementally(TOPIC, "t", (name, APPEND, "x"))
         assert code == ErrorCode.INVALID_CONFIG
         assert len(words or "") < 1_000
