@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, Producer
 from ottla.testing import Broker
 from tests.console.browser import Browser, executable
 from tests.console.check import go
+from tests.doubles.console_client import ConsoleClient
 
 SECONDS = 60.0
 # Nowhere a place to break a line, and as long as names get.
@@ -180,6 +181,18 @@ def test_a_link_keeps_the_filters(broker: Broker, browser: Browser) -> None:
     shown = "document.getElementById('done').textContent + (document.querySelector('dialog') || {}).textContent"  # noqa: E501
     browser.wait_for(lambda: "without a token" in browser.evaluate(shown)
                      or "It has no token" in browser.evaluate(shown))  # fmt: skip
+
+
+def test_who_may_use_a_topic_is_on_its_page(broker: Broker, browser: Browser) -> None:
+    page = ConsoleClient(broker.server.metrics_port)
+    acl = {"principal": "User:bob", "operation": "READ", "resource": "TOPIC", "name": "ord"}
+    page.act("acl/create", **acl, pattern="PREFIXED")
+    go(browser, "topic/orders", "Who may use this topic")
+    browser.wait_for("ord (names that begin so)")
+    assert "allowed everything, whatever the ACLs: User:ANONYMOUS" in browser.text()
+    go(browser, "security?search=orders-7", "User:bob")
+    page.act("acl/delete", **acl, pattern="PREFIXED")
+    go(browser, "topic/orders", "only super users are allowed anything")
 
 
 def test_records_arrive_and_are_saved(broker: Broker, browser: Browser, tmp_path: Path) -> None:

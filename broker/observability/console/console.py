@@ -140,6 +140,9 @@ class Console:
             "group": lambda given, viewer: self._groups.one(given.text("name"), viewer),
             "events": lambda given, viewer: events.shown(given.text("search", ""), viewer),
             "security": lambda given, viewer: self._security.shown(*_listed(given), viewer),
+            "access": lambda given, viewer: self._security.access(
+                given.text("resource"), given.text("name"), viewer
+            ),
             "settings": lambda given, viewer: settings(
                 parts.client, viewer, given.number("broker", -1, -1, _MAX_ROW)
             ),

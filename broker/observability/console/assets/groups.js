@@ -3,6 +3,7 @@
 import { act, ask } from './api.js'
 import { chart, spark } from './chart.js'
 import { deletion, dialog } from './forms.js'
+import { access } from './security.js'
 import { badge, button, card, el, heading, link, notes, number, pager, panel, ranges, search, seconds, several, short, span, table, tone, when } from './views.js'
 
 const STATES = { Stable: 'good', Empty: '', Dead: 'bad' }
@@ -116,7 +117,7 @@ function uncommitted({ offsets, share }) {
 
 export async function group(context) {
   const [, name] = context.path
-  const found = await ask('group', { name })
+  const [found, allowed] = await Promise.all([ask('group', { name }), access('GROUP', name)])
   return [
     heading([[['groups'], 'Groups']], found.group,
       found.may.read ? button('reset', 'Reset offsets', () => resetForm(found)) : null,
@@ -142,5 +143,6 @@ export async function group(context) {
       ['time', (row) => when(row.time_ms), 'when'], ['event', (row) => row.kind], ['generation', (row) => row.generation, 'number'],
       ['member', (row) => row.member, 'long'], ['reason', (row) => row.reason, 'long'],
     ], found.events, found.no_events || 'No events yet.', 'Events')),
+    allowed,
   ]
 }

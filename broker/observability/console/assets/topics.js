@@ -4,6 +4,7 @@ import { act, ask } from './api.js'
 import { chart } from './chart.js'
 import { deletion, dialog, settingForm } from './forms.js'
 import { produceForm } from './records.js'
+import { access } from './security.js'
 import { badge, bytes, button, el, hash, heading, link, notes, number, pager, panel, search, several, table, tone } from './views.js'
 
 const health = (row) => (row.offline ? tone('bad', `${row.offline} offline`)
@@ -65,7 +66,7 @@ function settingsPanel(found, context) {
 
 export async function topic(context) {
   const [, name] = context.path
-  const found = await ask('topic', { name, first: context.query.first ?? 0 })
+  const [found, allowed] = await Promise.all([ask('topic', { name, first: context.query.first ?? 0 }), access('TOPIC', name)])
   const browse = (row) => link(['records', name], 'browse', { partition: row.partition })
   return [
     heading([[['topics'], 'Topics']], found.name,
@@ -86,7 +87,7 @@ export async function topic(context) {
       ['', (row) => (found.may.read ? browse(row) : '')],
     ], found.rows, 'No partitions.', 'Partitions'), pager(context, { ...found, total: found.partitions })),
     remotePanel(found.remote), remoteRates(found, context),
-    settingsPanel(found, context),
+    settingsPanel(found, context), allowed,
   ]
 }
 
