@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ottla.cli.app import family
-from ottla.cli.cluster_checks import broker_row, partition_counts
+from ottla.cli.cluster_checks import broker_row, partition_counts, reassignments
 from ottla.cli.doctor import doctor
 from ottla.cli.output import Cell, print_fields, print_json, print_rows, say
 from ottla.cli.session import Session, check, connected, reported
@@ -41,7 +41,7 @@ def info(session: Session) -> None:
         "cluster_id": response.cluster_id,
         "controller": response.controller_id,
         "brokers": len(brokers),
-        **partition_counts(len(topics), partitions),
+        **partition_counts(topics, reassignments(session)),
     }
     if session.json:
         print_json({**fields, "brokers": brokers})

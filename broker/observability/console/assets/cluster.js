@@ -30,7 +30,7 @@ function verdict(found) {
   const rows = problems(found)
   const stops = rows.filter((row) => row.stops).length
   const kind = stops ? 'bad' : rows.length ? 'warn' : 'good'
-  const text = !rows.length ? 'All brokers respond, all partitions are in sync'
+  const text = !rows.length ? `All brokers respond, all partitions are in sync${found.notes.length ? ' or being reassigned' : ''}`
     : `${several(rows.length, 'problem')}${stops ? `, ${number(stops)} of which ${stops === 1 ? 'stops' : 'stop'} clients` : '; clients are served'}`
   return el('p', { class: `verdict ${kind}` }, el('i', { 'aria-hidden': 'true' }), text)
 }
@@ -43,6 +43,11 @@ function faults(found) {
   ], rows, '', 'Problems'))
 }
 
+// As somebody wants it, and no problem: reassignments in progress.
+const inProgress = (found) => (found.notes.length ? panel('In progress', table([
+  ['what', (row) => row.finding, 'long'], ['what to do', (row) => advice(row.fix), 'long'],
+], found.notes, '', 'In progress')) : null)
+
 // Leads to the topics that are meant.
 const troubled = (count) => (count ? link(['topics'], number(count), { only: 'problems' }) : '0')
 
@@ -54,7 +59,7 @@ export async function cluster(context) {
   const reporting = found.rates_of_brokers < alive ? `${number(found.rates_of_brokers)} of ${number(alive)} brokers` : 'cluster'
   return [
     heading([], `Cluster ${found.cluster_id}`, found.read_only ? badge('read-only') : null),
-    verdict(found), faults(found),
+    verdict(found), faults(found), inProgress(found),
     el('div', { class: 'cards' },
       card('Brokers', `${number(alive)}${alive < found.brokers.length ? ` of ${number(found.brokers.length)}` : ''}`, alive < found.brokers.length ? 'bad' : ''),
       card('Controller', found.controller_id < 0 ? 'none' : `broker ${found.controller_id}`, found.controller_id < 0 ? 'bad' : ''),
@@ -73,7 +78,7 @@ export async function cluster(context) {
       ['listeners', (row) => row.listeners.join(' ') || '–', 'long'], ['rack', (row) => row.rack ?? '–', 'text'],
       ...(found.brokers.some((row) => row.machine !== null) ? [['worker', (row) => (row.machine === null ? '–' : `${row.worker} of ${row.machine}`), 'text']] : []),
       ['leads', (row) => number(row.leaders), 'number'], ['replicas', (row) => number(row.replicas), 'number'],
-      ['not in sync', (row) => (row.not_in_sync ? tone('warn', number(row.not_in_sync)) : '0'), 'number'],
+      ['not in sync', (row) => [row.not_in_sync ? tone('warn', number(row.not_in_sync)) : '0', row.copied ? ` + ${number(row.copied)} being reassigned` : null], 'number'],
       ['disks', disk],
     ], found.brokers, 'No brokers are known yet.', 'Brokers')),
     el('p', { class: 'quiet' }, `Served by broker ${found.broker_id}, for ${span(found.now_ms - found.started_ms)}: ${number(found.connections)} connections, ${bytes(found.peak_memory_bytes)} of memory at most.`),

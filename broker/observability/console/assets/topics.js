@@ -8,7 +8,14 @@ import { access } from './security.js'
 import { badge, bytes, button, el, hash, heading, link, notes, number, pager, panel, search, several, table, tone } from './views.js'
 
 const health = (row) => (row.offline ? tone('bad', `${row.offline} offline`)
-  : row.under_replicated ? tone('warn', `${row.under_replicated} under-replicated`) : tone('good', 'in sync'))
+  : row.under_replicated ? tone('warn', `${row.under_replicated} under-replicated`) : row.reassigned ? tone('', `${row.reassigned} being reassigned`) : tone('good', 'in sync'))
+
+// Replicas that a reassignment adds are not missing.
+function inSync(row) {
+  const missing = row.replicas.filter((each) => !row.isr.includes(each) && !row.adding.includes(each))
+  const left = row.adding.filter((each) => !row.isr.includes(each))
+  return [tone(missing.length ? 'warn' : '', row.isr.join(', ')), row.reassigned ? [' ', badge(left.length ? `reassignment: copying to broker ${left.join(', ')}` : 'reassignment')] : null]
+}
 
 // Lines of name=value.
 function parsed(text) {
@@ -81,7 +88,7 @@ export async function topic(context) {
       ['partition', (row) => row.partition],
       ['leader', (row) => (row.leader < 0 ? tone('bad', 'none') : row.leader)],
       ['replicas', (row) => row.replicas.join(', ')],
-      ['in sync', (row) => tone(row.isr.length < row.replicas.length ? 'warn' : '', row.isr.join(', '))],
+      ['in sync', inSync],
       ['first offset', (row) => number(row.start_offset), 'number'], ['end offset', (row) => number(row.end_offset), 'number'],
       ['size', (row) => bytes(row.size_bytes), 'number'],
       ['', (row) => (found.may.read ? browse(row) : '')],
