@@ -171,6 +171,7 @@ def test_groups_with_their_lag(broker: Broker) -> None:
     )
     assert listed[0]["group"] == "readers"
     assert listed[0]["lag"][-1][1] == RECORDS - READ
+    assert api(broker, "groups")["lacks"] == api(broker, "topics")["lacks"] == ""
     one = api(broker, "group?name=readers")
     assert [(each["offset"], each["lag"]) for each in one["offsets"]] == [(READ, RECORDS - READ)]
     # And in seconds, which begin with the first sample.
@@ -253,7 +254,11 @@ def test_the_console_shows_what_its_principal_may_see() -> None:
             status, _, body = get(broker, f"/api/{path}")
             assert status == 403, path
             assert "User:console" in json.loads(body)["error"]
-        assert api(broker, "topics")["topics"] == []
+        for path, kind in (("topics", "TOPIC"), ("groups", "GROUP")):
+            listed = api(broker, path)
+            assert listed[path] == []
+            assert "User:console (ottla.console.principal)" in listed["lacks"]
+            assert f"an ACL for DESCRIBE on {kind} resources" in listed["lacks"]
         acls = [
             AclBinding(
                 ResourceType.TOPIC,

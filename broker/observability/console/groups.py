@@ -98,9 +98,18 @@ class GroupViews:
             "total": len(names),
             "first": first,
             "page": GROUPS_ON_A_PAGE,
+            "lacks": self._lacks(viewer),
             "groups": [self._row(each, described.get(each.group), viewer) for each in shown],
             "problems": list(dict.fromkeys([*problems, *history.problems])),
         }
+
+    @staticmethod
+    def _lacks(viewer: Viewer) -> str:
+        """Which right the viewer lacks to see all groups; with DESCRIBE on the cluster it has it,
+        as in Kafka's ListGroups."""
+        if viewer.may_on_cluster(Operation.DESCRIBE):
+            return ""
+        return f"{viewer.lacks(ResourceType.GROUP, 'groups')[:-1]}, or on the cluster for all."
 
     def _row(self, group: GroupRow, view: GroupView | None, viewer: Viewer) -> dict[str, Any]:
         history = self._history
@@ -138,6 +147,10 @@ class GroupViews:
             problems = [*problems, *more]
         events, reason = await self._events(group, viewer)
         members = [] if view is None else view.members
+        if not all(
+            viewer.may_describe_topic(each.topic) for one in members for each in one.partitions
+        ):
+            problems = [*problems, viewer.lacks(ResourceType.TOPIC, "topics")]
         return {
             **self._row(group, view, viewer),
             "protocol": "" if view is None else view.protocol,

@@ -96,8 +96,12 @@ class TopicViews:
         snapshot = self._client.metadata.snapshot
         wanted = search.lower()
         names = []
+        lacks = ""
         async for name in over(self._sorted(snapshot)):
-            if wanted not in name.lower() or not viewer.may_describe_topic(name):
+            if not viewer.may_describe_topic(name):
+                lacks = lacks or viewer.lacks(ResourceType.TOPIC, "topics")
+                continue
+            if wanted not in name.lower():
                 continue
             if only_problems and not any(health(snapshot.topics[name], adding).values()):
                 continue
@@ -128,6 +132,7 @@ class TopicViews:
             "total": len(names),
             "first": first,
             "page": TOPICS_ON_A_PAGE,
+            "lacks": lacks,
             "topics": rows,
             "problems": problems,
         }

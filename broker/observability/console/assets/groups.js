@@ -4,7 +4,7 @@ import { act, ask } from './api.js'
 import { chart, spark } from './chart.js'
 import { deletion, dialog } from './forms.js'
 import { access } from './security.js'
-import { badge, button, card, el, heading, link, notes, number, pager, panel, ranges, search, seconds, several, short, span, table, tone, when } from './views.js'
+import { badge, button, card, el, heading, lacking, link, notes, number, pager, panel, ranges, search, seconds, several, short, span, table, tone, when } from './views.js'
 
 const STATES = { Stable: 'good', Empty: '', Dead: 'bad' }
 const state = (row) => tone(STATES[row.state] ?? 'warn', row.state)
@@ -30,14 +30,14 @@ function pace({ lag, pace: found, ...row }) {
 
 export async function groups(context) {
   const found = await ask('groups', { search: context.query.search ?? '', first: context.query.first ?? 0 })
-  return [heading([], 'Groups', search(context, 'find a group')), notes(found.problems),
+  return [heading([], 'Groups', search(context, 'find a group')), lacking(found), notes(found.problems),
     panel(null, table([
       ['group', (row) => link(['group', row.group], row.group), 'long'],
       ['state', state], ['protocol', (row) => row.type, 'text'], ['coordinator', (row) => `broker ${row.coordinator}`],
       ['members', (row) => number(row.members), 'number'], ['topics', (row) => row.topics.join(', ') || '–', 'long'],
       ['lag', behind, 'number'], ['behind by', behindBy, 'number'],
       ['last minutes', (row) => spark(row.lag)],
-    ], found.groups, context.query.search ? `No group has "${context.query.search}" in its id.` : 'There are no groups yet.', 'Groups'), pager(context, found),
+    ], found.groups, context.query.search ? `No group has "${context.query.search}" in its id.` : found.lacks ? 'There are none that may be shown.' : 'There are no groups yet.', 'Groups'), pager(context, found),
     el('p', { class: 'quiet' }, 'Behind by: the age of the oldest record that a group has not committed, estimated from end offsets every 5 seconds; ≥: older than this console has samples.'))]
 }
 

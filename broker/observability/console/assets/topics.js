@@ -5,7 +5,7 @@ import { chart } from './chart.js'
 import { deletion, dialog, settingForm } from './forms.js'
 import { produceForm } from './records.js'
 import { access } from './security.js'
-import { badge, bytes, button, el, hash, heading, link, notes, number, pager, panel, search, several, table, tone } from './views.js'
+import { badge, bytes, button, el, hash, heading, lacking, link, notes, number, pager, panel, search, several, table, tone } from './views.js'
 
 const health = (row) => (row.offline ? tone('bad', `${row.offline} offline`)
   : row.under_replicated ? tone('warn', `${row.under_replicated} under-replicated`) : row.reassigned ? tone('', `${row.reassigned} being reassigned`) : tone('good', 'in sync'))
@@ -44,13 +44,13 @@ export async function topics(context) {
   return [heading([], 'Topics', search(context, 'find a topic'),
     el('button', { id: 'only', type: 'button', 'aria-pressed': String(isOnly), onclick: () => context.set({ only: isOnly ? '' : 'problems', first: '' }) }, isOnly ? 'All topics' : 'Only problems'),
     button('create', 'Create topic', createForm, 'main')),
-    notes(found.problems),
+    lacking(found), notes(found.problems),
     panel(null, table([
       ['topic', (row) => [link(['topic', row.name], row.name), ' ', row.internal ? badge('internal') : null], 'long'],
       ['partitions', (row) => number(row.partitions), 'number'], ['replicas', (row) => number(row.replicas), 'number'],
       ['records', (row) => number(row.records), 'number'], ['size', (row) => bytes(row.size_bytes), 'number'],
       ['state', health],
-    ], found.topics, isOnly ? 'No such topic has a problem.' : context.query.search ? `No topic has "${context.query.search}" in its name.` : 'There are no topics yet.', 'Topics'), pager(context, found))]
+    ], found.topics, isOnly ? 'No such topic has a problem.' : context.query.search ? `No topic has "${context.query.search}" in its name.` : found.lacks ? 'There are none that may be shown.' : 'There are no topics yet.', 'Topics'), pager(context, found))]
 }
 
 function partitionsForm(found) {

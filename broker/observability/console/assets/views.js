@@ -96,6 +96,9 @@ export const heading = (back, title, ...tools) => el('div', { class: 'heading' }
 export const notes = (problems) => (problems?.length
   ? el('div', { class: 'note', role: 'note' }, el('b', {}, 'This page is incomplete. '), problems.map((text) => el('div', {}, text))) : null)
 
+// Which right is missing for a whole list.
+export const lacking = (found) => (found.lacks ? el('div', { class: 'note', role: 'note' }, found.lacks) : null)
+
 // A cell is one element, as a phone shows it beside its label.
 const together = (cell) => (Array.isArray(cell) ? el('div', {}, cell) : cell)
 
