@@ -222,6 +222,53 @@ def test_records_arrive_and_are_saved(broker: Broker, browser: Browser, tmp_path
     assert [json.loads(each)["value"] for each in lines] == [f"order {n}" for n in range(5)]
 
 
+def test_following_leaves_what_is_read_where_it_is(broker: Broker, browser: Browser) -> None:
+    broker.create_topic("followed", partitions=1)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+
+    def produce(count: int, text: str) -> None:
+        for number in range(count):
+            producer.produce("followed", f"{text} {number}")
+        assert producer.flush(SECONDS) == 0
+
+    produce(30, "old")
+    browser.resize(*PHONE)
+    go(browser, "records/followed?follow=1", "since this page follows")
+    browser.wait_for("old 0")
+    top = (
+        "[...document.querySelectorAll('td pre')].find((each) => each.textContent === 'old 20')"
+        ".getBoundingClientRect().top"
+    )
+    browser.evaluate("scrollTo(0, 1200)")
+    link = "[...document.querySelectorAll('td a')].find((each) => each.textContent === '19')"
+    browser.evaluate(f"{link}.focus({{ preventScroll: true }})")
+    before = browser.evaluate(top)
+    produce(5, "new")
+    browser.wait_for("5 newer records")
+    assert "new 4" in browser.text()
+    assert abs(browser.evaluate(top) - before) < 2
+    assert browser.focused() == "19"
+    browser.evaluate("document.activeElement.blur(); document.getElementById('newer').click()")
+    assert browser.evaluate("document.getElementById('newer').hidden")
+    produce(1, "newest")  # in view, as the newest were asked for
+    browser.wait_for("newest 0")
+    first = "document.querySelector('tbody td pre').closest('tr').getBoundingClientRect().top"
+    assert 0 < browser.evaluate(first) < PHONE[1]
+    assert browser.evaluate("document.getElementById('newer').hidden")
+
+    # A deleted topic is not asked for any more.
+    page = ConsoleClient(broker.server.metrics_port)
+    page.act("topic/delete", name="followed", confirm="followed")
+    browser.wait_for("Following has stopped: There is no topic followed.")
+    assert "newest 0" in browser.text()
+    asked = len([each for each in browser.addresses if "/api/follow" in each])
+    time.sleep(4)  # more than a pause between two tries
+    browser.text()
+    assert len([each for each in browser.addresses if "/api/follow" in each]) == asked
+    assert any("/api/unfollow" in each for each in browser.addresses)
+    browser.complaints.clear()  # the response with 404
+
+
 def test_a_part_that_fails_leaves_the_others(browser: Browser) -> None:
     """As with a field that an older broker does not send, or an error of the console itself."""
     browser.evaluate("""

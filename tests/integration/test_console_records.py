@@ -200,6 +200,14 @@ def test_only_so_many_pages_follow(
     page.get(f"{ask}one")  # who has a place keeps it
     time.sleep(1.1)
     page.get(f"{ask}three")  # who left has none
+    page.get(f"{ask}four")
+    monkeypatch.setattr(follow, "IDLE_SECONDS", 60.0)
+    assert page.send("GET", f"{ask}five")[0] == 429
+    page.get("unfollow?follower=four")  # and who says so, at once
+    page.get(f"{ask}five")
+    page.get("unfollow?follower=unknown")
+    for each in ("three", "five"):
+        page.get(f"unfollow?follower={each}")
     assert page.send("GET", f"{ask}{'x' * 65}")[0] == 400
 
 

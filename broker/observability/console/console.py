@@ -150,6 +150,7 @@ class Console:
             "download": lambda given, viewer: self._browser.read(
                 _query(given, MAX_DOWNLOADED)._replace(whole=True), viewer
             ),
+            "unfollow": lambda given, _: self._followers.leave(given.text("follower")),
             "follow": lambda given, viewer: self._followers.follow(
                 given.text("follower"),
                 # From the positions on: the offset only says that it is not the end.

@@ -48,6 +48,9 @@ export const ask = (name, parameters = {}) => send(`/api/${name}?${new URLSearch
 // The same as text, of any type.
 export const load = (name, parameters) => request(`/api/${name}?${new URLSearchParams(parameters)}`, {})
 
+// For a page that is left: nobody waits for a response.
+export const tell = (name, parameters) => send(`/api/${name}?${new URLSearchParams(parameters)}`, { keepalive: true }).catch(() => {})
+
 // A change: with the header the broker knows that no page of another site sent it.
 export const act = (name, body) => send(`/api/${name}`, {
   method: 'POST', body: JSON.stringify(body),
