@@ -195,6 +195,27 @@ def test_who_may_use_a_topic_is_on_its_page(broker: Broker, browser: Browser) ->
     go(browser, "topic/orders", "only super users are allowed anything")
 
 
+@pytest.mark.usefixtures("consumer")
+def test_groups_are_sorted_by_lag_and_say_what_is_not_counted(
+    broker: Broker, browser: Browser
+) -> None:
+    member = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "without-commits",
+                       "enable.auto.commit": False})  # fmt: skip
+    member.subscribe(["orders"])
+    member.consume(1, 5)
+    try:
+        go(browser, "groups", "1 partition not counted")
+        browser.evaluate("document.getElementById('sort').click()")
+        browser.wait_for("By name")
+        assert browser.evaluate("location.hash") == "#groups?sort=lag"
+        order = "[...document.querySelectorAll('td:first-child')].map((each) => each.textContent)"
+        assert browser.evaluate(order) == [GROUP, "without-commits"]
+        go(browser, "group/without-commits", "1 partition not counted")
+        assert "caught up" not in browser.text()
+    finally:
+        member.close()
+
+
 def test_records_arrive_and_are_saved(broker: Broker, browser: Browser, tmp_path: Path) -> None:
     browser.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
     go(browser, "records/orders", "scanned")

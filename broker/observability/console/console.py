@@ -136,7 +136,9 @@ class Console:
             "topic": lambda given, viewer: self._topics.one(
                 given.text("name"), given.number("first", 0, 0, _MAX_ROW), viewer
             ),
-            "groups": lambda given, viewer: self._groups.listed(*_listed(given), viewer),
+            "groups": lambda given, viewer: self._groups.listed(
+                *_listed(given), viewer, by_lag=given.text("sort", "") == "lag"
+            ),
             "group": lambda given, viewer: self._groups.one(given.text("name"), viewer),
             "events": lambda given, viewer: events.shown(given.text("search", ""), viewer),
             "security": lambda given, viewer: self._security.shown(*_listed(given), viewer),

@@ -425,6 +425,11 @@ class History:
         """(time in ms, records) of one group, oldest first."""
         return list(self._group_lags.get(group_id, ()))
 
+    def lag(self, group_id: str) -> int | None:
+        """The records that a group has not committed, at the last sample; None if not measured."""
+        points = self._group_lags.get(group_id)
+        return points[-1][1] if points else None
+
     def lag_seconds(self, group_id: str) -> float | None:
         """The age of the oldest record that the group has not committed, at the last sample."""
         ages = [row.seconds for row in self.lags(group_id).values() if row.seconds is not None]
