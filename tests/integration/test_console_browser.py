@@ -183,6 +183,26 @@ def test_a_link_keeps_the_filters(broker: Broker, browser: Browser) -> None:
                      or "It has no token" in browser.evaluate(shown))  # fmt: skip
 
 
+def test_explanations_need_no_mouse(browser: Browser) -> None:
+    """A phone shows no `title`; what is opened stays open when the page is drawn again."""
+    browser.resize(*PHONE)
+    for page, text in (*PAGES.items(), ("topic/orders?all=1", "retention.ms")):
+        go(browser, page, text)
+        assert browser.evaluate("document.querySelectorAll('main [title]').length") == 0, page
+    go(browser, "settings?search=message.max.bytes", "message.max.bytes")
+    hidden = "document.querySelector('main details').innerText"
+    before = browser.text()
+    browser.evaluate("document.querySelector('main summary').click()")
+    opened = browser.text()
+    assert len(opened) > len(before) + 30
+    drawn = browser.evaluate("document.getElementById('state').textContent")
+    browser.wait_for(
+        lambda: browser.evaluate("document.getElementById('state').textContent") != drawn
+    )
+    assert browser.evaluate("document.querySelector('main details').open")
+    assert browser.evaluate(hidden) in browser.text()
+
+
 def test_who_may_use_a_topic_is_on_its_page(broker: Broker, browser: Browser) -> None:
     page = ConsoleClient(broker.server.metrics_port)
     acl = {"principal": "User:bob", "operation": "READ", "resource": "TOPIC", "name": "ord"}

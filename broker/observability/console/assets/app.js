@@ -117,14 +117,16 @@ function stale(why, isSilent = false) {
   if (why && !document.title.startsWith('! ')) document.title = `! ${document.title}`
 }
 
-// A page that is drawn again must not take the focus, nor the scrolling, from its user.
+// A page that is drawn again must not take the focus, nor the scrolling, nor what is open, from its user.
 function keepFocus(change) {
   const before = document.activeElement
   const isHere = page.contains(before)
   const address = before?.getAttribute?.('href')
+  const opened = [...page.querySelectorAll('details[open]')].map((each) => each.id)
   const [id, from, to, scroll] = [before?.id, before?.selectionStart, before?.selectionEnd, window.scrollY]
   const same = [...page.querySelectorAll('a')].filter((each) => each.getAttribute('href') === address).indexOf(before)
   change()
+  for (const each of opened) document.getElementById(each)?.setAttribute('open', '')
   if (isHere && before !== page) {
     const after = id ? document.getElementById(id) : address ? [...page.querySelectorAll('a')].filter((each) => each.getAttribute('href') === address)[Math.max(0, same)] : null
     after?.focus({ preventScroll: true })

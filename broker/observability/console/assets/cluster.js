@@ -3,7 +3,7 @@
 import { act, ask } from './api.js'
 import { chart } from './chart.js'
 import { settingForm } from './forms.js'
-import { badge, bytes, button, card, el, heading, link, notes, number, panel, ranges, search, several, span, table, tone, when, zone } from './views.js'
+import { badge, bytes, button, card, el, explained, heading, link, notes, number, panel, ranges, search, several, span, table, tone, when, zone } from './views.js'
 
 function disk(row) {
   if (row.offline_directories.length) return tone('bad', `${row.offline_directories.length} directories offline`)
@@ -74,7 +74,7 @@ export async function cluster(context) {
     notes(found.problems),
     panel('Brokers', () => table([
       ['broker', (row) => [link(['settings'], row.id, { broker: row.id }), ' ', row.id === found.controller_id ? badge('controller') : null, row.id === found.broker_id ? badge('this page') : null]],
-      ['state', (row) => (row.responds ? tone('good', 'responds') : row.alive ? el('span', { class: 'warn', title: row.problem }, 'did not respond') : tone('bad', 'not registered'))],
+      ['state', (row) => (row.responds ? tone('good', 'responds') : row.alive ? [tone('warn', 'did not respond'), row.problem ? el('div', { class: 'quiet' }, row.problem) : null] : tone('bad', 'not registered'))],
       ['listeners', (row) => row.listeners.join(' ') || '–', 'long'], ['rack', (row) => row.rack ?? '–', 'text'],
       ...(found.brokers.some((row) => row.machine !== null) ? [['worker', (row) => (row.machine === null ? '–' : `${row.worker} of ${row.machine}`), 'text']] : []),
       ['leads', (row) => number(row.leaders), 'number'], ['replicas', (row) => number(row.replicas), 'number'],
@@ -106,7 +106,7 @@ export async function settings(context) {
       found.brokers.map((each) => el('option', { value: each, selected: each === found.broker_id ? '' : null }, `broker ${each}`))),
     search(context, 'find a setting')), notes(found.problems),
   panel(null, table([
-    ['setting', (row) => el('span', { title: row.documentation }, row.name), 'long'], ['value', (row) => row.value ?? 'null', 'long'],
+    ['setting', (row) => explained(`about-${row.name}`, row.name, row.documentation), 'long'], ['value', (row) => row.value ?? 'null', 'long'],
     ['from', (row) => (row.source === 'default' ? el('span', { class: 'quiet' }, 'default') : badge(row.source))],
     ['', (row) => (row.read_only ? el('span', { class: 'quiet' }, 'needs a restart') : button(`change-${row.name}`, 'change', () => settingForm(row, `Broker ${found.broker_id}, at run time`, send(row)), 'small')), 'when'],
   ], rows, wanted ? `No setting has "${wanted}" in its name.` : 'No settings.', 'Settings'))]

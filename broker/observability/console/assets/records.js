@@ -66,7 +66,7 @@ const asked = (topic, query) => ({
 
 const recordTable = (topic, rows, empty) => table([
   ['partition', (row) => row.partition, 'number'],
-  ['offset', (row) => el('a', { href: hash(['records', topic], { partition: String(row.partition), offset: String(row.offset) }), title: 'link to this record' }, number(row.offset)), 'number'],
+  ['offset', (row) => el('a', { href: hash(['records', topic], { partition: String(row.partition), offset: String(row.offset) }) }, number(row.offset)), 'number'],
   ['time', (row) => when(row.time_ms), 'when'],
   ['key', (row) => decoded(row.key), 'long'], ['value', (row) => decoded(row.value), 'long wide'],
   ['headers', (row) => (row.headers.length ? row.headers.map(([header, value]) => el('div', {}, el('span', { class: 'kind header' }, header), value === null ? 'null' : value.text)) : '–'), 'long'],
@@ -211,7 +211,7 @@ class Follower {
     while (!this.isStopped) {
       if (Date.now() - this.touched > IDLE_MS) {
         this.stop()
-        this.status.textContent = 'Following has stopped: nobody has used this page for 15 minutes. Choose "Show" or "Follow" to go on.'
+        this.status.textContent = 'Following has stopped: nobody has used this page for 15 minutes. Choose "Show" or "Follow new records" to go on.'
         return
       }
       if (document.hidden) { await pause(PAUSE_MS); continue }
@@ -283,8 +283,7 @@ function recordsHead(context, partitions, isFollowing) {
   const last = Math.max(0, ...partitions.map((each) => each.partition))
   const follow = isFollowing
     ? button('follow', 'Stop following', () => context.set({ follow: '' }, { push: true }))
-    : button('follow', 'Follow', () => context.set({ follow: '1', offset: '', time: '' }, { push: true }))
-  follow.setAttribute('title', 'records as they arrive')
+    : button('follow', 'Follow new records', () => context.set({ follow: '1', offset: '', time: '' }, { push: true }))
   return [heading([[['topics'], 'Topics'], [['topic', topic], topic]], 'records', follow,
     button('download', 'Download', () => save(topic, context.query)), button('link', 'Copy link', copyLink),
     button('produce', 'Produce', () => produceForm(topic, last + 1, partitions.length === 1 ? last : 0)))]
@@ -311,6 +310,6 @@ function recordsPage(context, found) {
         isUnsearched ? 'The rest was not searched. ' : isFiltered && found.is_cut ? 'More records match. ' : null, older, ' ', onward,
         !single && !fromEnd && !found.at_end ? ['More follow: choose ', link(['records', topic], 'one partition', { ...query, partition: '0' }), ' to go through all.'] : null)),
     notes(found.problems),
-    panel(null, () => recordTable(topic, rows, empty), zone()),
+    panel(null, () => recordTable(topic, rows, empty), rows.length ? el('p', { class: 'quiet' }, 'An offset is a link to its record.') : null, zone()),
   ]
 }

@@ -5,7 +5,7 @@ import { chart } from './chart.js'
 import { deletion, dialog, settingForm } from './forms.js'
 import { produceForm } from './records.js'
 import { access } from './security.js'
-import { badge, bytes, button, el, hash, heading, lacking, link, notes, number, pager, panel, search, several, table, tone } from './views.js'
+import { badge, bytes, button, el, explained, hash, heading, lacking, link, notes, number, pager, panel, search, several, table, tone } from './views.js'
 
 const health = (row) => (row.offline ? tone('bad', `${row.offline} offline`)
   : row.under_replicated ? tone('warn', `${row.under_replicated} under-replicated`) : row.reassigned ? tone('', `${row.reassigned} being reassigned`) : tone('good', 'in sync'))
@@ -65,7 +65,7 @@ function settingsPanel(found, context) {
   const send = (row) => (value) => act('topic/setting', { name: found.name, setting: row.name, value })
   const toggle = el('button', { id: 'all', type: 'button', class: 'small', 'aria-pressed': String(all), onclick: () => context.set({ all: all ? '' : '1' }) }, all ? 'only those set' : `all ${found.settings.length}`)
   return panel(null, el('div', { class: 'heading' }, el('h2', {}, all ? 'Settings' : 'Topic settings'), found.settings.length ? toggle : null), table([
-    ['setting', (row) => el('span', { title: row.documentation }, row.name), 'long'], ['value', (row) => row.value ?? 'null', 'long'],
+    ['setting', (row) => explained(`about-${row.name}`, row.name, row.documentation), 'long'], ['value', (row) => row.value ?? 'null', 'long'],
     ['from', (row) => (row.source === 'topic' ? badge('topic') : el('span', { class: 'quiet' }, row.source))],
     ['', (row) => (found.may.alter_configs ? button(`change-${row.name}`, 'change', () => settingForm(row, `Topic ${found.name}`, send(row)), 'small') : '')],
   ], rows, 'None set; broker defaults apply.', 'Settings'))

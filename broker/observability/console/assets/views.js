@@ -72,6 +72,10 @@ export const tone = (kind, text) => el('span', { class: kind }, text)
 
 export const badge = (text, kind = '') => el('span', { class: `badge ${kind}` }, text)
 
+// A name with its explanation, which a tap opens. A page that is drawn again leaves it open.
+export const explained = (id, text, explanation) => (explanation
+  ? el('details', { id }, el('summary', { id: `${id}-name` }, text), el('p', { class: 'quiet' }, explanation)) : el('span', {}, text))
+
 export const card = (label, value, kind = '', note = '') => el('div', { class: `card ${kind}` }, el('span', {}, label), el('b', {}, value), note ? el('small', {}, note) : null)
 
 // Content that is a function is made here: where it fails, this panel says so and the others stand.
