@@ -5,6 +5,7 @@ import http.client
 import json
 import subprocess
 import sys
+import urllib.parse
 from collections.abc import Iterator
 from typing import Any
 
@@ -163,6 +164,22 @@ def test_a_partition_that_is_not_there(broker: Broker) -> None:
     assert status == 404
     assert f"Partition {TOPIC}-7 does not exist." in json.loads(body)["error"]
     assert get(broker, "/api/nothing")[0] == 404
+
+
+@pytest.mark.parametrize("number", ["99", "abc", "-7", "1.5", "99999999999", "٣", ""])
+def test_an_address_that_leads_nowhere(broker: Broker, number: str) -> None:
+    """A wrong id in an address is not found, and is not taken for another one."""
+    given = urllib.parse.quote(number)
+    at = "&at=0:0&follower=one"
+    for path in (
+        f"messages?topic={TOPIC}&partition={given}",
+        f"download?topic={TOPIC}&partition={given}",
+        f"follow?topic={TOPIC}&partition={given}{at}",
+        f"settings?broker={given}",
+    ):
+        status, _, body = get(broker, f"/api/{path}")
+        error = json.loads(body)["error"]
+        assert (status, number in error, error[-1]) == (404, True, "."), error
 
 
 def test_groups_with_their_lag(broker: Broker) -> None:

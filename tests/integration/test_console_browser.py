@@ -310,6 +310,29 @@ def test_following_leaves_what_is_read_where_it_is(broker: Broker, browser: Brow
     browser.complaints.clear()  # the response with 404
 
 
+def test_an_address_that_leads_nowhere_says_so(browser: Browser) -> None:
+    for page, text in {
+        "records/orders?partition=99": "Partition orders-99 does not exist.",
+        "records/orders?partition=x": "There is no partition x.",
+        "settings?broker=99": "There is no broker 99 in the cluster now.",
+        "topic/absent": "There is no topic absent.",
+        "group/absent": "No broker coordinates a group absent.",
+        "topic": "The address names no topic.",
+        "nothing": 'There is no page "nothing".',
+        "toString": 'There is no page "toString".',
+    }.items():
+        go(browser, page, text)
+        assert "cannot be shown" not in browser.text(), page
+    # The form is still there, to choose another one.
+    go(browser, "records/orders?partition=99", "does not exist")
+    browser.evaluate("document.getElementById('browse-partition').value = '0'")
+    browser.evaluate("document.getElementById('browse').click()")
+    browser.wait_for("scanned")
+    go(browser, "", "Records appended")
+    assert all("404" in each for each in browser.complaints), browser.complaints
+    browser.complaints.clear()
+
+
 def test_a_part_that_fails_leaves_the_others(browser: Browser) -> None:
     """As with a field that an older broker does not send, or an error of the console itself."""
     browser.evaluate("""

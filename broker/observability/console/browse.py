@@ -232,7 +232,7 @@ class Browser:
         else:
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"Partition {query.topic}-{query.partition} does not exist.",
+                f"Partition {query.topic[:249]}-{query.partition} does not exist.",
             )
         return [TopicPartition(query.topic, index) for index in indexes]
 

@@ -8,6 +8,9 @@ export class NoResponse extends Error {}
 // The broker could not serve a request that was right: another try may succeed.
 export class Unavailable extends Error {}
 
+// What the address names is not there: a topic, a partition, a group, a broker, a page.
+export class NotFound extends Error {}
+
 // A page that takes the broker longer ends with an error there.
 const DEADLINE_MS = 15000
 
@@ -38,6 +41,7 @@ async function request(path, options) {
   if (response.ok) return body
   let text
   try { text = JSON.parse(body).error } catch { text = `HTTP ${response.status}: ${body.slice(0, 200)}` }
+  if (response.status === 404) throw new NotFound(text)
   throw response.status >= 500 || response.status === 429 ? new Unavailable(text) : new Error(text)
 }
 

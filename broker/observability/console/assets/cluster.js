@@ -1,6 +1,6 @@
 // The first page, events and settings.
 
-import { act, ask } from './api.js'
+import { NotFound, act, ask } from './api.js'
 import { chart } from './chart.js'
 import { settingForm } from './forms.js'
 import { badge, bytes, button, card, el, explained, heading, link, notes, number, panel, ranges, search, several, span, table, tone, when, zone } from './views.js'
@@ -96,7 +96,13 @@ export async function events(context) {
 }
 
 export async function settings(context) {
-  const found = await ask('settings', { broker: context.query.broker ?? '-1' })
+  let found
+  try {
+    found = await ask('settings', { broker: context.query.broker ?? '-1' })
+  } catch (error) {
+    if (!(error instanceof NotFound)) throw error
+    return [heading([], 'Settings'), panel(null, el('p', { class: 'error', role: 'alert' }, error.message), el('p', {}, link(['settings'], 'Settings of the broker that serves this page')))]
+  }
   const wanted = (context.query.search ?? '').toLowerCase()
   const rows = found.settings.filter((row) => row.name.includes(wanted))
   rows.sort((one, other) => (one.source === 'default') - (other.source === 'default'))

@@ -1,6 +1,6 @@
 // Browsing records, and producing one.
 
-import { NoResponse, TokenNeeded, Unavailable, act, ask, load, tell } from './api.js'
+import { NoResponse, NotFound, TokenNeeded, Unavailable, act, ask, load, tell } from './api.js'
 import { dialog, say } from './forms.js'
 import { badge, bytes, button, decoded, el, hash, heading, link, notes, number, panel, several, table, when, zone } from './views.js'
 
@@ -268,7 +268,14 @@ export async function records(context) {
   const { query } = context
   const isFollowing = Boolean(query.follow)
   if (!isFollowing || !follower || (follower.isStopped && !follower.isGone)) {
-    const found = await ask('messages', asked(topic, query))
+    let found
+    try {
+      found = await ask('messages', asked(topic, query))
+    } catch (error) {
+      if (!(error instanceof NotFound)) throw error
+      // With the form, in which another partition can be chosen.
+      return [heading([[['topics'], 'Topics'], [['topic', topic], topic]], 'records'), panel(null, chooser(context), el('p', { class: 'error', role: 'alert' }, error.message))]
+    }
     if (!isFollowing) return recordsPage(context, found)
     follower?.stop()
     follower = new Follower(topic, query, found)
