@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from ottla.broker.observability.console import record_views
 from ottla.testing import Broker
 from tests.console.browser import Browser, executable
 from tests.console.check import go
@@ -236,7 +237,9 @@ def test_groups_are_sorted_by_lag_and_say_what_is_not_counted(
         member.close()
 
 
-def test_records_arrive_and_are_saved(broker: Broker, browser: Browser, tmp_path: Path) -> None:
+def test_records_arrive_and_are_saved(
+    broker: Broker, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     browser.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
     go(browser, "records/orders", "scanned")
     browser.evaluate("document.getElementById('follow').click()")
@@ -261,6 +264,10 @@ def test_records_arrive_and_are_saved(broker: Broker, browser: Browser, tmp_path
         time.sleep(0.1)
     lines = files[0].read_text().splitlines()
     assert [json.loads(each)["value"] for each in lines] == [f"order {n}" for n in range(5)]
+    # What is not in the file is said where it is saved.
+    monkeypatch.setattr(record_views, "MAX_WHOLE_BYTES", 6)
+    browser.evaluate("document.getElementById('download').click()")
+    browser.wait_for("Not whole: 5 keys, values or headers above 1 MiB are left out (35 B)")
 
 
 def test_following_leaves_what_is_read_where_it_is(broker: Broker, browser: Browser) -> None:

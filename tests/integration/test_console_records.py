@@ -148,8 +148,22 @@ def test_a_value_that_is_too_long_for_a_file(
 ) -> None:
     produce(broker, "huge", 1, 2000)
     monkeypatch.setattr(record_views, "MAX_WHOLE_BYTES", 1000)
-    (line,) = page.get("download?topic=huge")["text"].splitlines()
+    found = page.get("download?topic=huge")
+    (line,) = found["text"].splitlines()
     assert json.loads(line)["value"] == {"omitted_bytes": 2007}
+    assert found["omitted"] == {"values": 1, "bytes": 2007}
+    monkeypatch.setattr(record_views, "MAX_WHOLE_BYTES", 2007)
+    assert page.get("download?topic=huge")["omitted"] == {"values": 0, "bytes": 0}
+
+
+def test_partitions_that_are_not_read_are_named(
+    broker: Broker, page: ConsoleClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create_topic("wide", partitions=5)
+    monkeypatch.setattr(browse, "MAX_PARTITIONS", 3)
+    for path in ("messages?topic=wide", "download?topic=wide"):
+        assert "Only the first 3 of 5 partitions are read" in page.get(path)["problems"][0]
+    assert page.get("messages?topic=wide&partition=4")["problems"] == []
 
 
 def test_a_download_is_bounded(

@@ -123,7 +123,8 @@ def _row(data: bytes, kind: str, text: str) -> dict[str, Any]:
 
 
 def whole_row(record: Record, topic: str, partition: int) -> tuple[dict[str, Any], int]:
-    """A record for a file, as a line of `ottla consume --json`, and its size."""
+    """A record for a file, as a line of `ottla consume --json`, and its size; the row has the
+    lengths of what is left out (`omitted`)."""
     line = json.dumps(
         {
             "topic": topic,
@@ -138,7 +139,9 @@ def whole_row(record: Record, topic: str, partition: int) -> tuple[dict[str, Any
         separators=(",", ":"),
     )
     where = {"partition": partition, "offset": record.offset, "time_ms": record.timestamp}
-    return {**where, "line": f"{line}\n", "size": len(line)}, len(line)
+    parts = (record.key, record.value, *(data for _, data in record.headers))
+    omitted = [len(data) for data in parts if data is not None and len(data) > MAX_WHOLE_BYTES]
+    return {**where, "line": f"{line}\n", "size": len(line), "omitted": omitted}, len(line)
 
 
 def _json_value(data: bytes | None) -> str | dict[str, str | int] | None:

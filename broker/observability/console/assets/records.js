@@ -91,7 +91,9 @@ async function save(topic, query) {
     const address = URL.createObjectURL(new Blob([found.text], { type: 'application/x-ndjson' }))
     el('a', { href: address, download: `${topic.slice(0, 100)}.jsonl` }).click()
     setTimeout(() => URL.revokeObjectURL(address), 60000)
-    const rest = `${found.is_cut ? ' There are more: a file has at most 5,000 records or 8 MiB.' : ''}${found.problems.length ? ` ${found.problems.join(' ')}` : ''}`
+    const { values, bytes: left } = found.omitted
+    const omitted = values ? ` Not whole: ${several(values, 'key, value or header', 'keys, values or headers')} above 1 MiB ${values === 1 ? 'is' : 'are'} left out (${bytes(left)}), the file has only the length.` : ''
+    const rest = `${omitted}${found.is_cut ? ' There are more: a file has at most 5,000 records or 8 MiB.' : ''}${found.problems.length ? ` ${found.problems.join(' ')}` : ''}`
     say(`${several(found.records, 'record')} saved as JSON lines.${rest}`)
   } catch (error) {
     say(`The records cannot be saved: ${error.message}`)

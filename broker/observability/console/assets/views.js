@@ -106,7 +106,7 @@ export const lacking = (found) => (found.lacks ? el('div', { class: 'note', role
 // A cell is one element, as a phone shows it beside its label.
 const together = (cell) => (Array.isArray(cell) ? el('div', {}, cell) : cell)
 
-export const several = (count, word) => `${number(count)} ${word}${count === 1 ? '' : 's'}`
+export const several = (count, word, words = `${word}s`) => `${number(count)} ${count === 1 ? word : words}`
 
 // columns: [label, cell of a row, class]; a cell is text or a node.
 export function table(columns, rows, empty, label = '') {
