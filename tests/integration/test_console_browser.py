@@ -383,6 +383,32 @@ def test_a_broker_that_died_dims_its_page(chromium: Browser) -> None:
         page.wait_for("This page cannot be shown")
 
 
+def test_a_wrong_token_is_sent_once(chromium: Browser) -> None:
+    token = "a-token-of-a-test"
+    page = chromium
+    with Broker(ottla_console_enable=True, ottla_metrics_address="127.0.0.1:0",
+                ottla_console_token=token) as broker:  # fmt: skip
+        base = f"http://127.0.0.1:{broker.server.metrics_port}/console"
+        page.open("about:blank")
+        page.open(f"{base}#token=a-wrong-token-of-a-test")
+        page.wait_for("The broker refused this token")
+
+        def sent() -> int:
+            return len([each for each in page.addresses if each.startswith(f"{base[:-7]}api/")])
+
+        assert page.evaluate("sessionStorage.getItem('token')") is None
+        before = sent()
+        page.evaluate("document.activeElement.blur()")
+        time.sleep(4)  # more than the page waits between two requests
+        page.text()
+        assert (sent(), before) == (before, 1)
+        page.evaluate(f"document.getElementById('token').value = '{token}'")
+        page.evaluate("document.querySelector('form button').click()")
+        page.wait_for("Records appended")
+        page.wait_for(lambda: page.text() and sent() > before + 1)  # drawn again by itself
+    page.complaints.clear()
+
+
 def test_what_a_broken_broker_answers_is_shown(broker: Broker, browser: Browser) -> None:
     console = broker.server._http._content.console  # type: ignore[union-attr]
 

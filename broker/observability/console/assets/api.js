@@ -1,6 +1,12 @@
 // Requests to the broker that serves this page.
 
-export class TokenNeeded extends Error {}
+// There is no token, or the broker refused the one that was sent.
+export class TokenNeeded extends Error {
+  constructor(isRefused) {
+    super('This console needs its token.')
+    this.isRefused = isRefused
+  }
+}
 
 // The broker that serves this page is not reached, or does not respond in time.
 export class NoResponse extends Error {}
@@ -37,7 +43,11 @@ async function request(path, options) {
   } catch {
     throw new NoResponse(signal.aborted ? `The broker did not respond in ${DEADLINE_MS / 1000} s.` : 'The broker does not respond.')
   }
-  if (response.status === 401) throw new TokenNeeded('This console needs its token.')
+  if (response.status === 401) {
+    // Not sent again: each wrong one is a line in the security log. A newer one is kept.
+    if (sessionStorage.getItem('token') === token) sessionStorage.removeItem('token')
+    throw new TokenNeeded(Boolean(token))
+  }
   if (response.ok) return body
   let text
   try { text = JSON.parse(body).error } catch { text = `HTTP ${response.status}: ${body.slice(0, 200)}` }

@@ -97,7 +97,7 @@ function failed(error, now) {
     state.textContent = ''
     stale('')
     if (!document.getElementById('token')) page.replaceChildren(tokenForm())
-    document.getElementById('wrong-token').hidden = !sessionStorage.getItem('token')
+    document.getElementById('wrong-token').hidden = !error.isRefused
     return
   }
   const isPassing = error instanceof NoResponse || error instanceof Unavailable
@@ -166,7 +166,7 @@ async function ping() {
     await ask('ping')
     if (document.body.classList.contains('stale')) { stale(''); state.className = 'live'; state.textContent = drawnAt }
   } catch (error) {
-    if (error instanceof NoResponse) failed(error, drawn)
+    if (error instanceof NoResponse || error instanceof TokenNeeded) failed(error, drawn)
   } finally {
     pending -= 1
   }
@@ -197,7 +197,8 @@ whenDone(() => {
 })
 // A page that takes long is waited for: another request would be no faster.
 setInterval(() => {
-  if (pending || document.hidden) return
+  // Until the token is typed in, each request would be refused.
+  if (pending || document.hidden || document.getElementById('token')) return
   if (isLive() && !isBusy()) draw()
   else if (drawnAt) ping()
 }, REFRESH_MS)

@@ -242,6 +242,7 @@ class Follower {
           this.isGone = !(error instanceof TokenNeeded)
           this.stop()
           this.status.textContent = `Following has stopped: ${error.message}`
+          if (!this.isGone) dispatchEvent(new HashChangeEvent('hashchange'))  // asks for the token
           return
         }
         this.status.textContent = `${error.message} Trying again every few seconds.`
