@@ -304,7 +304,7 @@ def test_what_bytes_look_like() -> None:
     assert shown("grün".encode()) == {"kind": "text", "text": "grün", "bytes": 5}
     assert shown(b"{bad") == {"kind": "text", "text": "{bad", "bytes": 4}
     assert shown(b"\x00\x00\x00\x00\x07\x02\xff") == {
-        "kind": "schema 7",
+        "kind": "bytes",
         "text": "00 00 00 00 07 02 ff",
         "bytes": 7,
     }
@@ -312,12 +312,13 @@ def test_what_bytes_look_like() -> None:
     assert shown(number) == {"kind": "bytes", "text": "00 00 00 00 00 00 00 05", "bytes": 8}
     binary = shown(b"\xff" * MAX_SHOWN_BYTES)
     assert binary is not None
-    assert binary["text"].endswith("ff …")
+    assert binary["text"].endswith("ff … (4,096 bytes)")
     # A character of three bytes across the bound: cut, not taken for binary data.
     long = shown(("€" * MAX_SHOWN_BYTES).encode())
     assert long is not None
     assert long["kind"] == "text"
-    assert len(long["text"].encode()) <= MAX_SHOWN_BYTES
+    text = long["text"].removesuffix(" … (12,288 bytes)")
+    assert text == "€" * (MAX_SHOWN_BYTES // 3)
     deep = shown(b"[" * MAX_SHOWN_BYTES)
     assert deep is not None
     assert deep["kind"] == "text"

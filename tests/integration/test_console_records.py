@@ -287,7 +287,7 @@ def test_avro_is_decoded_by_the_registry() -> None:
             assert values[0]["kind"] == "Avro, schema 1"
             assert json.loads(values[0]["text"]) == {"id": 7, "tags": ["ü"]}
             assert [each["kind"].split(" ")[0] for each in values[1:]] == [
-                *["schema"] * 6, "text"
+                *["bytes"] * 6, "text"
             ]  # fmt: skip
             said = " ".join(found["problems"])
             for text in (

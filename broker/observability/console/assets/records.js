@@ -69,7 +69,7 @@ const recordTable = (topic, rows, empty) => table([
   ['offset', (row) => el('a', { href: hash(['records', topic], { partition: String(row.partition), offset: String(row.offset) }) }, number(row.offset)), 'number'],
   ['time', (row) => when(row.time_ms), 'when'],
   ['key', (row) => decoded(row.key), 'long'], ['value', (row) => decoded(row.value), 'long wide'],
-  ['headers', (row) => (row.headers.length ? row.headers.map(([header, value]) => el('div', {}, el('span', { class: 'kind header' }, header), value === null ? 'null' : value.text)) : '–'), 'long'],
+  ['headers', (row) => (row.headers.length ? row.headers.map(([header, value]) => el('div', {}, el('span', { class: 'kind header' }, header), value === null ? 'null' : value.text)).concat(row.more_headers ? el('div', { class: 'quiet' }, `and ${several(row.more_headers, 'more header')}`) : []) : '–'), 'long'],
 ], rows, empty, 'Records')
 
 async function copyLink() {

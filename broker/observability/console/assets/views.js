@@ -142,6 +142,5 @@ export function pager(context, found) {
 
 export function decoded(data) {
   if (data === null) return el('span', { class: 'quiet' }, 'null')
-  const cut = data.text.length < data.bytes && data.kind === 'text' && data.bytes > 4096 ? ` … (${bytes(data.bytes)})` : ''
-  return el('div', { class: 'decoded' }, data.kind === 'text' ? null : el('span', { class: 'kind' }, data.kind), el('pre', {}, data.text + cut))
+  return el('div', { class: 'decoded' }, data.kind === 'text' ? null : el('span', { class: 'kind' }, data.kind), el('pre', {}, data.text))
 }
