@@ -16,6 +16,7 @@ from ottla.protocol.messages.describe_cluster import DescribeClusterRequest, Des
 EXAMPLES = """\
   ottla cluster info
   ottla cluster start --brokers 3
+  ottla cluster start --remote-console
   ottla cluster restart 2
   ottla cluster doctor
 """
@@ -73,6 +74,13 @@ def start(
             min=0,
         ),
     ] = 0,
+    remote_console: Annotated[
+        bool,
+        typer.Option(
+            "--remote-console",
+            help="Open the consoles to other machines and phones, with a token in the address.",
+        ),
+    ] = False,
     override: Annotated[
         list[str] | None,
         typer.Option("--override", help="Setting key=value of every broker; repeatable."),
@@ -91,7 +99,13 @@ def start(
 
     reported(
         lambda: run_cluster(
-            brokers, directory, port, override or [], http_port=http_port, java=java_zookeeper
+            brokers,
+            directory,
+            port,
+            override or [],
+            http_port=http_port,
+            remote_console=remote_console,
+            java=java_zookeeper,
         )
     )
 

@@ -22,6 +22,7 @@ from confluent_kafka.admin import (
 
 from ottla.broker.config.definitions import Setting
 from ottla.broker.config.errors import ConfigError
+from ottla.broker.observability.console import events
 from ottla.broker.observability.console.console import PREFIX, SCRIPTS
 from ottla.broker.observability.console.record_views import MAX_SHOWN_BYTES, shown
 from ottla.broker.observability.console.settings_views import MASK
@@ -199,6 +200,24 @@ def test_groups_with_their_lag(broker: Broker) -> None:
     assert one["offsets"][0]["owner"] == member["client"]
     assert "stable" in {each["kind"] for each in one["events"]}
     assert get(broker, "/api/group?name=absent")[0] == 404
+
+
+def test_the_newest_event_comes_first(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker.create_topic("older")
+    broker.create_topic("newer")
+
+    def texts() -> list[str]:
+        return [row["text"] for row in api(broker, "events?search=created%20with")["events"]]
+
+    found = eventually(lambda: (rows := texts())[0].startswith("Topic newer") and rows)
+    assert found[1].startswith("Topic older")
+    times = [row["time_ms"] for row in api(broker, "events")["events"]]
+    assert times == sorted(times, reverse=True)
+    everything = api(broker, "events")
+    assert everything["more"] == 0
+    monkeypatch.setattr(events, "MAX_ROWS", 1)
+    cut = api(broker, "events")
+    assert (len(cut["events"]), cut["more"] > 0) == (1, True)
 
 
 def test_secrets_are_masked(broker: Broker) -> None:

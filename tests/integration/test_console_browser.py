@@ -31,7 +31,7 @@ PAGES = {
     f"records/{LONG}": "scanned",
     "groups": "Behind by",
     f"group/{GROUP}": "Members",
-    "events": "cluster",
+    "events": "Newest first.",
     "security": "SCRAM users",
     "settings": "Settings of broker",
 }

@@ -88,6 +88,7 @@ export async function cluster(context) {
 export async function events(context) {
   const found = await ask('events', { search: context.query.search ?? '' })
   return [heading([], 'Events', search(context, 'find words')), notes(found.problems), panel(null,
+    found.events.length ? el('p', { class: 'quiet' }, `Newest first${found.more ? `; ${number(found.more)} older ones are left out` : ''}.`) : null,
     table([
       ['time', (row) => when(row.time_ms), 'when'],
       ['source', (row) => (row.brokers.length ? `broker ${ranges(row.brokers)}` : badge('cluster'))],

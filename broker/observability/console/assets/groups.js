@@ -147,7 +147,7 @@ export async function group(context) {
       ['lag', (row) => number(row.lag), 'number'], ['behind by', behindBy, 'number'],
       ['assigned to', (row) => row.owner ?? '–', 'long'],
     ], found.offsets, 'No offsets committed.', 'Offsets')),
-    panel('Events', () => table([
+    panel('Events, newest first', () => table([
       ['time', (row) => when(row.time_ms), 'when'], ['event', (row) => row.kind], ['generation', (row) => row.generation, 'number'],
       ['member', (row) => row.member, 'long'], ['reason', (row) => row.reason, 'long'],
     ], found.events, found.no_events || 'No events yet.', 'Events')),
