@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ottla.cli.app import family
-from ottla.cli.cluster_checks import broker_row, partition_counts
+from ottla.cli.cluster_checks import broker_row, partition_counts, reassignments
 from ottla.cli.doctor import doctor
 from ottla.cli.output import Cell, print_fields, print_json, print_rows, say
 from ottla.cli.session import Session, check, connected, reported
@@ -16,6 +16,7 @@ from ottla.protocol.messages.describe_cluster import DescribeClusterRequest, Des
 EXAMPLES = """\
   ottla cluster info
   ottla cluster start --brokers 3
+  ottla cluster start --remote-console
   ottla cluster restart 2
   ottla cluster doctor
 """
@@ -41,7 +42,7 @@ def info(session: Session) -> None:
         "cluster_id": response.cluster_id,
         "controller": response.controller_id,
         "brokers": len(brokers),
-        **partition_counts(len(topics), partitions),
+        **partition_counts(topics, reassignments(session)),
     }
     if session.json:
         print_json({**fields, "brokers": brokers})
@@ -73,6 +74,13 @@ def start(
             min=0,
         ),
     ] = 0,
+    remote_console: Annotated[
+        bool,
+        typer.Option(
+            "--remote-console",
+            help="Open the consoles to other machines and phones, with a token in the address.",
+        ),
+    ] = False,
     override: Annotated[
         list[str] | None,
         typer.Option("--override", help="Setting key=value of every broker; repeatable."),
@@ -91,7 +99,13 @@ def start(
 
     reported(
         lambda: run_cluster(
-            brokers, directory, port, override or [], http_port=http_port, java=java_zookeeper
+            brokers,
+            directory,
+            port,
+            override or [],
+            http_port=http_port,
+            remote_console=remote_console,
+            java=java_zookeeper,
         )
     )
 

@@ -14,11 +14,14 @@ from ottla.broker.cluster import cluster_problems as cluster
 from ottla.broker.cluster.cluster_problems import (
     THROTTLES_OF_BROKER,
     THROTTLES_OF_TOPIC,
+    Adding,
     PartitionRow,
     Problem,
+    adding_of,
     broker_problems,
     broker_that_answered,
     identity_problem,
+    is_under_replicated,
     values_set,
 )
 from ottla.cli.reassignment_file import BROKER_RESOURCE, TOPIC_RESOURCE
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
         MetadataResponse,
         MetadataResponseBroker,
         MetadataResponsePartition,
+        MetadataResponseTopic,
     )
 
 # The response with the settings of this number of topics has some 100 KB.
@@ -58,8 +62,19 @@ def cluster_problems(metadata: MetadataResponse) -> list[Problem]:
     return broker_problems(metadata.controller_id, rows)
 
 
-def partition_problems(metadata: MetadataResponse) -> list[Problem]:
-    """Problems of the partitions in the metadata of all topics."""
+def reassignments(session: Session) -> Adding | None:
+    """The reassignments in progress; None where this user may not see them, or no controller
+    responds."""
+    try:
+        request = ListPartitionReassignmentsRequest(topics=None)
+        response = session.call(ListPartitionReassignmentsResponse, request, Controller())
+    except (ClientError, KafkaError, ProtocolError):
+        return None
+    return None if response.error_code else adding_of(response)
+
+
+def partition_problems(metadata: MetadataResponse, adding: Adding | None = None) -> list[Problem]:
+    """Problems of the partitions in the metadata of all topics, and a note about reassignments."""
     rows = (
         PartitionRow(
             topic.name or "", row.partition_index, row.leader_id, row.isr_nodes, row.replica_nodes
@@ -67,19 +82,19 @@ def partition_problems(metadata: MetadataResponse) -> list[Problem]:
         for topic in metadata.topics
         for row in topic.partitions
     )
-    return cluster.partition_problems({row.node_id for row in metadata.brokers}, rows)
+    return cluster.partition_problems({row.node_id for row in metadata.brokers}, rows, adding)
 
 
-def throttle_problems(session: Session, metadata: MetadataResponse) -> list[Problem]:
+def throttle_problems(
+    session: Session, metadata: MetadataResponse, adding: Adding | None
+) -> list[Problem]:
     """Throttles of replication that are set while no reassignment runs.
 
     Nothing is found where this user may not see settings or reassignments.
     """
+    if adding is None or adding:
+        return []
     try:
-        request = ListPartitionReassignmentsRequest(topics=None)
-        ongoing = session.call(ListPartitionReassignmentsResponse, request, Controller())
-        if ongoing.error_code or ongoing.topics:
-            return []
         found = []
         for row in sorted(metadata.brokers, key=lambda each: each.node_id):
             name, route = str(row.node_id), Node(row.node_id)
@@ -161,12 +176,19 @@ def broker_row(
 
 
 def partition_counts(
-    topics: int, partitions: Sequence[MetadataResponsePartition]
+    topics: Sequence[MetadataResponseTopic], adding: Adding | None
 ) -> dict[str, Cell]:
     """The numbers of topics and partitions of a cluster, by state."""
+    rows = [(topic.name or "", row) for topic in topics for row in topic.partitions]
+    under_replicated = sum(
+        is_under_replicated(
+            row.replica_nodes, row.isr_nodes, (adding or {}).get((name, row.partition_index), ())
+        )
+        for name, row in rows
+    )
     return {
-        "topics": topics,
-        "partitions": len(partitions),
-        "without_leader": sum(item.leader_id < 0 for item in partitions),
-        "under_replicated": sum(len(p.isr_nodes) < len(p.replica_nodes) for p in partitions),
+        "topics": len(topics),
+        "partitions": len(rows),
+        "without_leader": sum(row.leader_id < 0 for _, row in rows),
+        "under_replicated": under_replicated,
     }

@@ -7,12 +7,13 @@ the brokers are stopped, then ZooKeeper.
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -44,12 +45,15 @@ def run_cluster(
     overrides: Sequence[str],
     *,
     http_port: int = 0,
+    remote_console: bool = False,
     java: bool = False,
 ) -> None:
     """Start the cluster, print its addresses, and wait for Ctrl-C or SIGTERM.
 
-    `http_port` is that of the first broker; 0: 1,000 above `port`.
+    `http_port` is that of the first broker; 0: 1,000 above `port`. With `remote_console` the
+    consoles serve other machines, too, with a new token, which is in the address that is printed.
     """
+    console_token = secrets.token_urlsafe(16) if remote_console else ""
     http_port = http_port or port + HTTP_PORT_ABOVE
     for option, first in (("--port", port), ("--http-port", http_port)):
         if first + brokers - 1 > MAX_PORT:
@@ -64,12 +68,21 @@ def run_cluster(
     _received.clear()
     try:
         with started_cluster(
-            brokers, Path(directory), port, overrides, http_port=http_port, java=java
+            brokers,
+            Path(directory),
+            port,
+            overrides,
+            http_port=http_port,
+            console_token=console_token,
+            java=java,
         ) as cluster:
             print(f"{brokers} broker(s) started: {cluster.bootstrap}")
             for broker_id, process in enumerate(cluster.brokers):
                 print(f"  {process.name}: 127.0.0.1:{port + broker_id}")
                 print(f"    console and health checks: http://127.0.0.1:{http_port + broker_id}/")
+            if console_token:
+                address = f"http://{own_address()}:{http_port}/console#token={console_token}"
+                print(f"  from a phone or another machine: {address}")
             print(f"  ZooKeeper {cluster.zookeeper}")
             print(f"  data and logs in {cluster.directory}")
             print(f"  export OTTLA_BOOTSTRAP={cluster.bootstrap}")
@@ -81,6 +94,17 @@ def run_cluster(
         for number in numbers:
             signal.signal(number, signal.SIG_IGN)
         note("The cluster is stopped.")
+
+
+def own_address() -> str:
+    """The address of this machine in its network; its name if it is in none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            # Sends nothing: the system chooses the address that would be used. RFC 5737.
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return socket.gethostname()
+        return str(probe.getsockname()[0])
 
 
 # Signals to stop. They raise nothing where they come: a process would be started without being
@@ -98,7 +122,11 @@ def _pause(seconds: float) -> None:
 class Process:
     """One child process with its output in a file."""
 
-    def __init__(self, name: str, command: list[str], output: Path) -> None:
+    def __init__(
+        self, name: str, command: list[str], output: Path, more: Mapping[str, str] | None = None
+    ) -> None:
+        """`more` are variables beside those of this process."""
+        self._environment = {**os.environ, **(more or {})}
         self.name = name
         self.output = output
         self._command = command
@@ -115,6 +143,7 @@ class Process:
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=subprocess.STDOUT,
+                env=self._environment,
                 start_new_session=True,
             )
 
@@ -161,7 +190,10 @@ class Process:
 class LocalCluster:
     """The running processes."""
 
-    def __init__(self, directory: Path, zookeeper: str, first_port: int) -> None:
+    def __init__(
+        self, directory: Path, zookeeper: str, first_port: int, console_token: str = ""
+    ) -> None:
+        self.console_token = console_token
         self.directory = directory
         self.zookeeper = zookeeper
         self.brokers: list[Process] = []
@@ -247,11 +279,13 @@ def started_cluster(
     overrides: Sequence[str] = (),
     *,
     http_port: int = 0,
+    console_token: str = "",
     java: bool = False,
 ) -> Iterator[LocalCluster]:
     """A cluster that serves clients; stopped when the block ends. Data stays in `directory`.
 
-    `http_port` is the HTTP port of the first broker; 0 for none.
+    `http_port` is the HTTP port of the first broker; 0 for none. With `console_token` it is open to
+    other machines.
     """
     directory = directory.resolve()
     directory.mkdir(parents=True, exist_ok=True)
@@ -261,11 +295,12 @@ def started_cluster(
             _check_free(http_port + number, "--http-port")
     zookeeper_port = free_port()
     zookeeper = start_zookeeper(directory, zookeeper_port, java=java)
-    cluster = LocalCluster(directory, f"127.0.0.1:{zookeeper_port}", port)
+    cluster = LocalCluster(directory, f"127.0.0.1:{zookeeper_port}", port, console_token)
     try:
         zookeeper.wait_for_port(zookeeper_port)
         for number in range(brokers):
-            http = f"127.0.0.1:{http_port + number}" if http_port else ""
+            host = "" if console_token else "127.0.0.1"
+            http = f"{host}:{http_port + number}" if http_port else ""
             process = _start_broker(cluster, number, port + number, brokers, http, overrides)
             cluster.brokers.append(process)
         for number, process in enumerate(cluster.brokers):
@@ -340,10 +375,15 @@ def _start_broker(
     }
     if http:
         settings |= {"ottla.metrics.address": http, "ottla.console.enable": "true"}
+    # The list of processes has their arguments; it has no variables of other users.
+    more = {}
+    if cluster.console_token:
+        settings["ottla.console.allow.remote"] = "true"
+        more["OTTLA_CONSOLE_TOKEN"] = cluster.console_token
     command = [sys.executable, "-m", "ottla.cli.main", "start"]
     command += [f"--override={name}={value}" for name, value in settings.items()]
     command += [f"--override={text}" for text in overrides]
-    return Process(f"broker {number}", command, cluster.directory / f"broker-{number}.log")
+    return Process(f"broker {number}", command, cluster.directory / f"broker-{number}.log", more)
 
 
 def _check_free(port: int, option: str) -> None:

@@ -22,6 +22,7 @@ from ottla.cli.cluster_checks import (
     cluster_problems,
     other_broker,
     partition_problems,
+    reassignments,
     throttle_problems,
 )
 from ottla.cli.health import MAX_TIMEOUT_SECONDS
@@ -33,7 +34,7 @@ from ottla.protocol.errors import KafkaError
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 if TYPE_CHECKING:
-    pass
+    from collections.abc import Sequence
 
 app = family("Check the state of the brokers, and that this machine reaches them.")
 
@@ -105,8 +106,7 @@ def doctor(
                     advice="two clusters advertise the same address; correct advertised.listeners",
                 )
             brokers.append(finding)
-        are_reached = all(each.ok for each in brokers)
-        findings += _cluster_findings(session, metadata, reached, wait_ms, are_reached) + brokers
+        findings += _cluster_findings(session, metadata, reached, wait_ms, brokers) + brokers
     if metadata is not None or http:
         for status in read_all(session, http or (), wait):
             findings += status_findings(status)
@@ -214,12 +214,16 @@ def _certificate_findings(status: BrokerStatus) -> list[Finding]:
 
 
 def _cluster_findings(
-    session: Session, metadata: MetadataResponse, reached: Address, wait_ms: int, are_reached: bool
+    session: Session,
+    metadata: MetadataResponse,
+    reached: Address,
+    wait_ms: int,
+    brokers: Sequence[Finding],
 ) -> list[Finding]:
     """Problems of the cluster, its partitions and its throttles; one finding that is ok if none.
 
-    All is asked of the one broker at `reached`, but for throttles, which each broker has to tell:
-    they are left out unless all brokers were reached.
+    All is asked of the one broker at `reached`, but for reassignments, which the controller has to
+    tell, and throttles, which each broker has to: they are left out unless those were reached.
     """
     cluster = metadata.cluster_id or "-"
     problems = cluster_problems(metadata)
@@ -231,13 +235,18 @@ def _cluster_findings(
         finding = f"its topics cannot be listed: {error}"
         return [Finding(cluster, "cluster", False, finding, "run the command again")]
     assert isinstance(topics, MetadataResponse)
-    problems += partition_problems(topics)
-    if are_reached:
-        problems += throttle_problems(session, topics)
-    count = sum(len(topic.partitions) for topic in topics.topics)
-    return [Finding(cluster, "cluster", False, each.finding, each.fix) for each in problems] or [
-        Finding(cluster, "cluster", True, f"all {count} partitions have a leader and are in sync")
-    ]
+    controller = f"broker {metadata.controller_id}"
+    is_led = any(each.ok and each.what == controller for each in brokers)
+    adding = reassignments(session) if is_led else None
+    problems += partition_problems(topics, adding)
+    if all(each.ok for each in brokers):
+        problems += throttle_problems(session, topics, adding)
+    found = [Finding(cluster, "cluster", each.is_note, each.finding, each.fix) for each in problems]
+    if all(each.ok for each in found):
+        count = sum(len(topic.partitions) for topic in topics.topics)
+        are = "have a leader" if found else "have a leader and are in sync"
+        found.insert(0, Finding(cluster, "cluster", True, f"all {count} partitions {are}"))
+    return found
 
 
 def _name_advice(host: str, what: str) -> str:

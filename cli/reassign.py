@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from ottla.cli.app import family
-from ottla.cli.cluster_checks import throttle_problems
+from ottla.cli.cluster_checks import reassignments, throttle_problems
 from ottla.cli.completion import complete_topics
 from ottla.cli.output import Cell, Failure, bytes_text, note, print_json, print_rows, say, usage
 from ottla.cli.reassignment_file import (
@@ -374,7 +374,8 @@ def end_throttle(
 def _name_throttles_left(session: Session) -> None:
     """Of topics that are in another plan, or of a plan that nobody has verified: they slow down
     the replication of a broker that starts again, too."""
-    for problem in throttle_problems(session, session.client.metadata(None)):
+    metadata = session.client.metadata(None)
+    for problem in throttle_problems(session, metadata, reassignments(session)):
         note(f"{problem.finding}; {problem.fix}")
 
 

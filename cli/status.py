@@ -11,6 +11,7 @@ from ottla.cli.cluster_checks import (
     cluster_problems,
     partition_counts,
     partition_problems,
+    reassignments,
     throttle_problems,
 )
 from ottla.cli.copies import COLUMNS, progress_rows, readable, restart_line
@@ -60,19 +61,21 @@ def status(
             line["worker"] = _worker(states.get(int(str(line["broker"]))))
     progress = progress_rows(session, metadata, states)
     restart = restart_line(states, progress)
-    found = cluster_problems(metadata) + partition_problems(metadata)
-    found += throttle_problems(session, metadata)
-    problems = [each.finding for each in found]
+    adding = reassignments(session)
+    found = cluster_problems(metadata) + partition_problems(metadata, adding)
+    found += throttle_problems(session, metadata, adding)
+    problems = [each.finding for each in found if not each.is_note]
+    notes = [each.finding for each in found if each.is_note]
     for number, each in states.items():
         problems += [f"broker {number}: {fault.get('problem')}" for fault in each.faults]
     fields: dict[str, Cell] = {
         "cluster_id": metadata.cluster_id,
         "brokers": len(brokers),
-        **partition_counts(len(metadata.topics), partitions),
+        **partition_counts(metadata.topics, adding),
     }
     if session.json:
         document = {**fields, "ok": not problems, "problems": problems, "brokers": brokers}
-        print_json({**document, "progress": progress, "restart": restart})
+        print_json({**document, "notes": notes, "progress": progress, "restart": restart})
     else:
         print_fields(fields)
         say("")
@@ -82,6 +85,8 @@ def status(
             print_rows(map(readable, progress), COLUMNS)
         if restart:
             say(f"\n{restart}")
+        for text in notes:
+            say(f"\nNOTE     {text}")
         for problem in problems:
             say(f"\nPROBLEM  {problem}")
     if problems:

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.protocol.messages.describe_configs import DescribeConfigsResponse
+    from ottla.protocol.messages.list_partition_reassignments import (
+        ListPartitionReassignmentsResponse,
+    )
 
 # The names that one line has room for.
 LISTED_MAX = 5
@@ -45,6 +48,8 @@ FIXES = {
     "`ottla log-dirs`; `ottla partitions under-replicated` lists them",
     "under-replicated": "start the brokers of the missing replicas, or wait until they have caught "
     "up; `ottla partitions under-replicated` lists them",
+    "reassignment": "wait until they are complete: `ottla partitions progress` shows what is left, "
+    "`ottla partitions reassign cancel PLAN.json` ends them",
     "throttle-left": "no reassignment runs any more: remove it with `ottla partitions reassign "
     "verify PLAN.json`, or with `ottla configs unset`",
 }
@@ -61,6 +66,11 @@ class Problem(NamedTuple):
         """The remedy."""
         return FIXES[self.check]
 
+    @property
+    def is_note(self) -> bool:
+        """Whether this is as somebody wants it, and no reason for an alarm."""
+        return self.check == "reassignment"
+
 
 class PartitionRow(NamedTuple):
     """A partition as Metadata or the metadata cache has it."""
@@ -70,6 +80,27 @@ class PartitionRow(NamedTuple):
     leader: int
     isr: Sequence[int]
     replicas: Sequence[int]
+
+
+#: The replicas that reassignments in progress add, by topic and partition.
+Adding = Mapping[tuple[str, int], Collection[int]]
+
+
+def adding_of(response: ListPartitionReassignmentsResponse) -> Adding:
+    """The partitions of a response, also those whose reassignment only removes replicas."""
+    return {
+        (topic.name, row.partition_index): frozenset(row.adding_replicas)
+        for topic in response.topics
+        for row in topic.partitions
+    }
+
+
+def is_under_replicated(
+    replicas: Sequence[int], isr: Sequence[int], adding: Collection[int] = ()
+) -> bool:
+    """Replicas that a reassignment adds do not count until they are in sync, as in
+    kafka-topics.sh."""
+    return len(isr) < sum(broker_id not in adding for broker_id in replicas)
 
 
 def broker_problems(controller_id: int, addresses: Iterable[tuple[int, str, int]]) -> list[Problem]:
@@ -86,15 +117,24 @@ def broker_problems(controller_id: int, addresses: Iterable[tuple[int, str, int]
     return found
 
 
-def partition_problems(alive: Collection[int], rows: Iterable[PartitionRow]) -> list[Problem]:
-    """Problems of partitions, given the brokers that are registered. A partition without a leader
-    counts as under-replicated, too, as in kafka-topics.sh."""
+def partition_problems(
+    alive: Collection[int], rows: Iterable[PartitionRow], adding: Adding | None = None
+) -> list[Problem]:
+    """Problems of partitions, given the brokers that are registered and the reassignments in
+    progress, and a note about those. A partition without a leader counts as under-replicated, too,
+    as in kafka-topics.sh."""
     missing: dict[int, int] = defaultdict(int)
-    offline, under_replicated = [], []
+    to_copy: dict[int, int] = defaultdict(int)
+    offline, under_replicated, reassigned = [], [], []
     for row in rows:
+        added = adding.get((row.topic, row.partition)) if adding else None
+        if added is not None:
+            reassigned.append(f"{row.topic}-{row.partition}")
+            for broker_id in added:
+                to_copy[broker_id] += broker_id not in row.isr
         if row.leader < 0:
             offline.append(f"{row.topic}-{row.partition}")
-        if len(row.isr) < len(row.replicas):
+        if is_under_replicated(row.replicas, row.isr, added or ()):
             under_replicated.append(f"{row.topic}-{row.partition}")
         for broker_id in row.replicas:
             if broker_id not in alive:
@@ -111,6 +151,11 @@ def partition_problems(alive: Collection[int], rows: Iterable[PartitionRow]) -> 
     if under_replicated:
         finding = f"under-replicated partitions: {len(under_replicated)}"
         found.append(Problem("under-replicated", f"{finding} ({named(under_replicated)})"))
+    if reassigned:
+        rest = [f"{to_copy[each]} to broker {each}" for each in sorted(to_copy) if to_copy[each]]
+        left = f"replicas left to copy: {', '.join(rest)}" if rest else "all copies are in sync"
+        finding = f"partitions are being reassigned: {len(reassigned)} ({named(reassigned)})"
+        found.append(Problem("reassignment", f"{finding}; {left}"))
     return found
 
 

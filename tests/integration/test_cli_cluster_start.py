@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -20,6 +21,7 @@ from ottla.cli.cluster_start import run_cluster
 from ottla.cli.output import Failure
 from ottla.cli.zookeeper_server import find_java, zookeeper_jars
 from tests.doubles.command_line import CommandLine
+from tests.doubles.console_client import ConsoleClient
 from tests.doubles.eventually import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -90,6 +92,41 @@ def _banner(output: IO[str]) -> list[str]:
         lines.append(output.readline())
         assert lines[-1], lines
     return lines
+
+
+def test_the_consoles_are_opened_to_a_phone(tmp_path: Path) -> None:
+    """With a token that is in the address of the page, and in no list of processes."""
+    port = two_free_ports()
+    options = ["--brokers", "1", "--directory", str(tmp_path), "--port", str(port)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ottla.cli.main", "cluster", "start", "--remote-console", *options],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        banner = "".join(_banner(process.stdout))
+        found = re.search(
+            rf"phone .*: http://(\S+):{port + 1000}/console#token=(\S{{16,}})", banner
+        )
+        assert found is not None, banner
+        assert not found[1].startswith("127.")
+        assert ConsoleClient(port + 1000, found[2]).get("overview")["broker_id"] == 0
+        assert ConsoleClient(port + 1000).send("GET", "overview")[0] == 401
+        children = psutil.Process(process.pid).children()
+        assert all(found[2] not in " ".join(each.cmdline()) for each in children)
+        (address, *_), = [
+            each.laddr
+            for child in children
+            for each in child.net_connections()
+            if each.status == "LISTEN" and each.laddr.port == port + 1000
+        ][:1]  # fmt: skip
+        assert address in ("0.0.0.0", "::")
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
 
 
 def test_a_broker_that_ends_is_named_and_restarted(tmp_path: Path) -> None:

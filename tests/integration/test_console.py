@@ -5,6 +5,7 @@ import http.client
 import json
 import subprocess
 import sys
+import urllib.parse
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +22,7 @@ from confluent_kafka.admin import (
 
 from ottla.broker.config.definitions import Setting
 from ottla.broker.config.errors import ConfigError
+from ottla.broker.observability.console import events
 from ottla.broker.observability.console.console import PREFIX, SCRIPTS
 from ottla.broker.observability.console.record_views import MAX_SHOWN_BYTES, shown
 from ottla.broker.observability.console.settings_views import MASK
@@ -165,12 +167,29 @@ def test_a_partition_that_is_not_there(broker: Broker) -> None:
     assert get(broker, "/api/nothing")[0] == 404
 
 
+@pytest.mark.parametrize("number", ["99", "abc", "-7", "1.5", "99999999999", "٣", ""])
+def test_an_address_that_leads_nowhere(broker: Broker, number: str) -> None:
+    """A wrong id in an address is not found, and is not taken for another one."""
+    given = urllib.parse.quote(number)
+    at = "&at=0:0&follower=one"
+    for path in (
+        f"messages?topic={TOPIC}&partition={given}",
+        f"download?topic={TOPIC}&partition={given}",
+        f"follow?topic={TOPIC}&partition={given}{at}",
+        f"settings?broker={given}",
+    ):
+        status, _, body = get(broker, f"/api/{path}")
+        error = json.loads(body)["error"]
+        assert (status, number in error, error[-1]) == (404, True, "."), error
+
+
 def test_groups_with_their_lag(broker: Broker) -> None:
     listed = eventually(
         lambda: [each for each in api(broker, "groups")["groups"] if each["lag"]],
     )
     assert listed[0]["group"] == "readers"
     assert listed[0]["lag"][-1][1] == RECORDS - READ
+    assert api(broker, "groups")["lacks"] == api(broker, "topics")["lacks"] == ""
     one = api(broker, "group?name=readers")
     assert [(each["offset"], each["lag"]) for each in one["offsets"]] == [(READ, RECORDS - READ)]
     # And in seconds, which begin with the first sample.
@@ -181,6 +200,24 @@ def test_groups_with_their_lag(broker: Broker) -> None:
     assert one["offsets"][0]["owner"] == member["client"]
     assert "stable" in {each["kind"] for each in one["events"]}
     assert get(broker, "/api/group?name=absent")[0] == 404
+
+
+def test_the_newest_event_comes_first(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker.create_topic("older")
+    broker.create_topic("newer")
+
+    def texts() -> list[str]:
+        return [row["text"] for row in api(broker, "events?search=created%20with")["events"]]
+
+    found = eventually(lambda: (rows := texts())[0].startswith("Topic newer") and rows)
+    assert found[1].startswith("Topic older")
+    times = [row["time_ms"] for row in api(broker, "events")["events"]]
+    assert times == sorted(times, reverse=True)
+    everything = api(broker, "events")
+    assert everything["more"] == 0
+    monkeypatch.setattr(events, "MAX_ROWS", 1)
+    cut = api(broker, "events")
+    assert (len(cut["events"]), cut["more"] > 0) == (1, True)
 
 
 def test_secrets_are_masked(broker: Broker) -> None:
@@ -253,7 +290,11 @@ def test_the_console_shows_what_its_principal_may_see() -> None:
             status, _, body = get(broker, f"/api/{path}")
             assert status == 403, path
             assert "User:console" in json.loads(body)["error"]
-        assert api(broker, "topics")["topics"] == []
+        for path, kind in (("topics", "TOPIC"), ("groups", "GROUP")):
+            listed = api(broker, path)
+            assert listed[path] == []
+            assert "User:console (ottla.console.principal)" in listed["lacks"]
+            assert f"an ACL for DESCRIBE on {kind} resources" in listed["lacks"]
         acls = [
             AclBinding(
                 ResourceType.TOPIC,
@@ -282,7 +323,7 @@ def test_what_bytes_look_like() -> None:
     assert shown("grün".encode()) == {"kind": "text", "text": "grün", "bytes": 5}
     assert shown(b"{bad") == {"kind": "text", "text": "{bad", "bytes": 4}
     assert shown(b"\x00\x00\x00\x00\x07\x02\xff") == {
-        "kind": "schema 7",
+        "kind": "bytes",
         "text": "00 00 00 00 07 02 ff",
         "bytes": 7,
     }
@@ -290,12 +331,13 @@ def test_what_bytes_look_like() -> None:
     assert shown(number) == {"kind": "bytes", "text": "00 00 00 00 00 00 00 05", "bytes": 8}
     binary = shown(b"\xff" * MAX_SHOWN_BYTES)
     assert binary is not None
-    assert binary["text"].endswith("ff …")
+    assert binary["text"].endswith("ff … (4,096 bytes)")
     # A character of three bytes across the bound: cut, not taken for binary data.
     long = shown(("€" * MAX_SHOWN_BYTES).encode())
     assert long is not None
     assert long["kind"] == "text"
-    assert len(long["text"].encode()) <= MAX_SHOWN_BYTES
+    text = long["text"].removesuffix(" … (12,288 bytes)")
+    assert text == "€" * (MAX_SHOWN_BYTES // 3)
     deep = shown(b"[" * MAX_SHOWN_BYTES)
     assert deep is not None
     assert deep["kind"] == "text"

@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from ottla.broker.observability.console import record_views
 from ottla.testing import Broker
 from tests.console.browser import Browser, executable
 from tests.console.check import go
+from tests.doubles.console_client import ConsoleClient
 
 SECONDS = 60.0
 # Nowhere a place to break a line, and as long as names get.
@@ -29,7 +31,7 @@ PAGES = {
     f"records/{LONG}": "scanned",
     "groups": "Behind by",
     f"group/{GROUP}": "Members",
-    "events": "cluster",
+    "events": "Newest first.",
     "security": "SCRAM users",
     "settings": "Settings of broker",
 }
@@ -182,7 +184,62 @@ def test_a_link_keeps_the_filters(broker: Broker, browser: Browser) -> None:
                      or "It has no token" in browser.evaluate(shown))  # fmt: skip
 
 
-def test_records_arrive_and_are_saved(broker: Broker, browser: Browser, tmp_path: Path) -> None:
+def test_explanations_need_no_mouse(browser: Browser) -> None:
+    """A phone shows no `title`; what is opened stays open when the page is drawn again."""
+    browser.resize(*PHONE)
+    for page, text in (*PAGES.items(), ("topic/orders?all=1", "retention.ms")):
+        go(browser, page, text)
+        assert browser.evaluate("document.querySelectorAll('main [title]').length") == 0, page
+    go(browser, "settings?search=message.max.bytes", "message.max.bytes")
+    hidden = "document.querySelector('main details').innerText"
+    before = browser.text()
+    browser.evaluate("document.querySelector('main summary').click()")
+    opened = browser.text()
+    assert len(opened) > len(before) + 30
+    drawn = browser.evaluate("document.getElementById('state').textContent")
+    browser.wait_for(
+        lambda: browser.evaluate("document.getElementById('state').textContent") != drawn
+    )
+    assert browser.evaluate("document.querySelector('main details').open")
+    assert browser.evaluate(hidden) in browser.text()
+
+
+def test_who_may_use_a_topic_is_on_its_page(broker: Broker, browser: Browser) -> None:
+    page = ConsoleClient(broker.server.metrics_port)
+    acl = {"principal": "User:bob", "operation": "READ", "resource": "TOPIC", "name": "ord"}
+    page.act("acl/create", **acl, pattern="PREFIXED")
+    go(browser, "topic/orders", "Who may use this topic")
+    browser.wait_for("ord (names that begin so)")
+    assert "allowed everything, whatever the ACLs: User:ANONYMOUS" in browser.text()
+    go(browser, "security?search=orders-7", "User:bob")
+    page.act("acl/delete", **acl, pattern="PREFIXED")
+    go(browser, "topic/orders", "only super users are allowed anything")
+
+
+@pytest.mark.usefixtures("consumer")
+def test_groups_are_sorted_by_lag_and_say_what_is_not_counted(
+    broker: Broker, browser: Browser
+) -> None:
+    member = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "without-commits",
+                       "enable.auto.commit": False})  # fmt: skip
+    member.subscribe(["orders"])
+    member.consume(1, 5)
+    try:
+        go(browser, "groups", "1 partition not counted")
+        browser.evaluate("document.getElementById('sort').click()")
+        browser.wait_for("By name")
+        assert browser.evaluate("location.hash") == "#groups?sort=lag"
+        order = "[...document.querySelectorAll('td:first-child')].map((each) => each.textContent)"
+        assert browser.evaluate(order) == [GROUP, "without-commits"]
+        go(browser, "group/without-commits", "1 partition not counted")
+        assert "caught up" not in browser.text()
+    finally:
+        member.close()
+
+
+def test_records_arrive_and_are_saved(
+    broker: Broker, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     browser.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
     go(browser, "records/orders", "scanned")
     browser.evaluate("document.getElementById('follow').click()")
@@ -207,6 +264,80 @@ def test_records_arrive_and_are_saved(broker: Broker, browser: Browser, tmp_path
         time.sleep(0.1)
     lines = files[0].read_text().splitlines()
     assert [json.loads(each)["value"] for each in lines] == [f"order {n}" for n in range(5)]
+    # What is not in the file is said where it is saved.
+    monkeypatch.setattr(record_views, "MAX_WHOLE_BYTES", 6)
+    browser.evaluate("document.getElementById('download').click()")
+    browser.wait_for("Not whole: 5 keys, values or headers above 1 MiB are left out (35 B)")
+
+
+def test_following_leaves_what_is_read_where_it_is(broker: Broker, browser: Browser) -> None:
+    broker.create_topic("followed", partitions=1)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+
+    def produce(count: int, text: str) -> None:
+        for number in range(count):
+            producer.produce("followed", f"{text} {number}")
+        assert producer.flush(SECONDS) == 0
+
+    produce(30, "old")
+    browser.resize(*PHONE)
+    go(browser, "records/followed?follow=1", "since this page follows")
+    browser.wait_for("old 0")
+    top = (
+        "[...document.querySelectorAll('td pre')].find((each) => each.textContent === 'old 20')"
+        ".getBoundingClientRect().top"
+    )
+    browser.evaluate("scrollTo(0, 1200)")
+    link = "[...document.querySelectorAll('td a')].find((each) => each.textContent === '19')"
+    browser.evaluate(f"{link}.focus({{ preventScroll: true }})")
+    before = browser.evaluate(top)
+    produce(5, "new")
+    browser.wait_for("5 newer records")
+    assert "new 4" in browser.text()
+    assert abs(browser.evaluate(top) - before) < 2
+    assert browser.focused() == "19"
+    browser.evaluate("document.activeElement.blur(); document.getElementById('newer').click()")
+    assert browser.evaluate("document.getElementById('newer').hidden")
+    produce(1, "newest")  # in view, as the newest were asked for
+    browser.wait_for("newest 0")
+    first = "document.querySelector('tbody td pre').closest('tr').getBoundingClientRect().top"
+    assert 0 < browser.evaluate(first) < PHONE[1]
+    assert browser.evaluate("document.getElementById('newer').hidden")
+
+    # A deleted topic is not asked for any more.
+    page = ConsoleClient(broker.server.metrics_port)
+    page.act("topic/delete", name="followed", confirm="followed")
+    browser.wait_for("Following has stopped: There is no topic followed.")
+    assert "newest 0" in browser.text()
+    asked = len([each for each in browser.addresses if "/api/follow" in each])
+    time.sleep(4)  # more than a pause between two tries
+    browser.text()
+    assert len([each for each in browser.addresses if "/api/follow" in each]) == asked
+    assert any("/api/unfollow" in each for each in browser.addresses)
+    browser.complaints.clear()  # the response with 404
+
+
+def test_an_address_that_leads_nowhere_says_so(browser: Browser) -> None:
+    for page, text in {
+        "records/orders?partition=99": "Partition orders-99 does not exist.",
+        "records/orders?partition=x": "There is no partition x.",
+        "settings?broker=99": "There is no broker 99 in the cluster now.",
+        "topic/absent": "There is no topic absent.",
+        "group/absent": "No broker coordinates a group absent.",
+        "topic": "The address names no topic.",
+        "nothing": 'There is no page "nothing".',
+        "toString": 'There is no page "toString".',
+    }.items():
+        go(browser, page, text)
+        assert "cannot be shown" not in browser.text(), page
+    # The form is still there, to choose another one.
+    go(browser, "records/orders?partition=99", "does not exist")
+    browser.evaluate("document.getElementById('browse-partition').value = '0'")
+    browser.evaluate("document.getElementById('browse').click()")
+    browser.wait_for("scanned")
+    go(browser, "", "Records appended")
+    assert all("404" in each for each in browser.complaints), browser.complaints
+    browser.complaints.clear()
 
 
 def test_a_part_that_fails_leaves_the_others(browser: Browser) -> None:
@@ -250,6 +381,32 @@ def test_a_broker_that_died_dims_its_page(chromium: Browser) -> None:
         # Another page is not mistaken for one.
         page.evaluate("location.hash = '#groups'")
         page.wait_for("This page cannot be shown")
+
+
+def test_a_wrong_token_is_sent_once(chromium: Browser) -> None:
+    token = "a-token-of-a-test"
+    page = chromium
+    with Broker(ottla_console_enable=True, ottla_metrics_address="127.0.0.1:0",
+                ottla_console_token=token) as broker:  # fmt: skip
+        base = f"http://127.0.0.1:{broker.server.metrics_port}/console"
+        page.open("about:blank")
+        page.open(f"{base}#token=a-wrong-token-of-a-test")
+        page.wait_for("The broker refused this token")
+
+        def sent() -> int:
+            return len([each for each in page.addresses if each.startswith(f"{base[:-7]}api/")])
+
+        assert page.evaluate("sessionStorage.getItem('token')") is None
+        before = sent()
+        page.evaluate("document.activeElement.blur()")
+        time.sleep(4)  # more than the page waits between two requests
+        page.text()
+        assert (sent(), before) == (before, 1)
+        page.evaluate(f"document.getElementById('token').value = '{token}'")
+        page.evaluate("document.querySelector('form button').click()")
+        page.wait_for("Records appended")
+        page.wait_for(lambda: page.text() and sent() > before + 1)  # drawn again by itself
+    page.complaints.clear()
 
 
 def test_what_a_broken_broker_answers_is_shown(broker: Broker, browser: Browser) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,10 @@ def of_console(overview: dict[str, Any]) -> set[str]:
 
 def of_doctor(checks: list[dict[str, str]]) -> set[str]:
     return {each["finding"] for each in checks if each["result"] == "PROBLEM"}
+
+
+def notes_of_doctor(checks: list[dict[str, str]]) -> set[str]:
+    return {each["finding"] for each in checks if each["finding"].startswith("partitions are")}
 
 
 def of_status(problems: list[str]) -> set[str]:
@@ -79,3 +84,47 @@ def test_they_agree(monkeypatch: pytest.MonkeyPatch) -> None:
         ):
             assert any(text in each for each in problems), (text, problems)
         assert all(each["fix"] for each in page.get("overview")["checks"])
+
+
+def test_a_reassignment_in_progress_is_no_problem(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The replicas that it adds are neither missing nor out of sync: it says what is left."""
+    monkeypatch.setattr(history, "INTERVAL_MS", 200)
+    monkeypatch.setattr(history, "TICK_SECONDS", 0.1)
+    settings = {"ottla_console_enable": True, "ottla_metrics_address": "127.0.0.1:0"}
+    with Cluster(brokers=3, **settings) as cluster:
+        page = ConsoleClient(cluster[1].server.metrics_port)
+        command = CommandLine(cluster.bootstrap)
+        command.done("topics", "create", "moved", "--replica-assignment", "1:2")
+        producer = Producer({"bootstrap.servers": cluster.bootstrap})
+        for _ in range(64):
+            producer.produce("moved", bytes(100_000))
+        assert producer.flush(SECONDS) == 0
+        plan = tmp_path / "plan.json"
+        target = {"topic": "moved", "partition": 0, "replicas": [1, 3]}
+        plan.write_text(json.dumps({"version": 1, "partitions": [target]}))
+        command.done("partitions", "reassign", "execute", str(plan), "--throttle", "1000")
+
+        def agreed() -> set[str]:
+            overview = page.get("overview")
+            assert of_console(overview) == set()
+            assert (overview["under_replicated"], overview["brokers"][2]["not_in_sync"]) == (0, 0)
+            shown = {each["finding"] for each in overview["notes"]}
+            checks = command("doctor", "--json").value
+            assert checks["ok"], checks
+            listed = command("status", "--json").value
+            assert (listed["ok"], listed["under_replicated"]) == (True, 0), listed
+            found = notes_of_doctor(checks["checks"])
+            return shown if shown == found == set(listed["notes"]) else set()
+
+        text = "partitions are being reassigned: 1 (moved-0); replicas left to copy: 1 to broker 3"
+        assert eventually(agreed) == {text}
+        assert "NOTE     " + text in command("status").output
+        (topic,) = page.get("topics?search=moved")["topics"]
+        assert (topic["under_replicated"], topic["reassigned"]) == (0, 1)
+        assert page.get("topics?only=problems")["topics"] == []
+        (row,) = page.get("topic?name=moved")["rows"]
+        assert (row["adding"], row["reassigned"]) == ([3], True)
+        command.done("partitions", "reassign", "cancel", str(plan))
+        eventually(lambda: not page.get("overview")["notes"])

@@ -148,8 +148,22 @@ def test_a_value_that_is_too_long_for_a_file(
 ) -> None:
     produce(broker, "huge", 1, 2000)
     monkeypatch.setattr(record_views, "MAX_WHOLE_BYTES", 1000)
-    (line,) = page.get("download?topic=huge")["text"].splitlines()
+    found = page.get("download?topic=huge")
+    (line,) = found["text"].splitlines()
     assert json.loads(line)["value"] == {"omitted_bytes": 2007}
+    assert found["omitted"] == {"values": 1, "bytes": 2007}
+    monkeypatch.setattr(record_views, "MAX_WHOLE_BYTES", 2007)
+    assert page.get("download?topic=huge")["omitted"] == {"values": 0, "bytes": 0}
+
+
+def test_partitions_that_are_not_read_are_named(
+    broker: Broker, page: ConsoleClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create_topic("wide", partitions=5)
+    monkeypatch.setattr(browse, "MAX_PARTITIONS", 3)
+    for path in ("messages?topic=wide", "download?topic=wide"):
+        assert "Only the first 3 of 5 partitions are read" in page.get(path)["problems"][0]
+    assert page.get("messages?topic=wide&partition=4")["problems"] == []
 
 
 def test_a_download_is_bounded(
@@ -200,6 +214,14 @@ def test_only_so_many_pages_follow(
     page.get(f"{ask}one")  # who has a place keeps it
     time.sleep(1.1)
     page.get(f"{ask}three")  # who left has none
+    page.get(f"{ask}four")
+    monkeypatch.setattr(follow, "IDLE_SECONDS", 60.0)
+    assert page.send("GET", f"{ask}five")[0] == 429
+    page.get("unfollow?follower=four")  # and who says so, at once
+    page.get(f"{ask}five")
+    page.get("unfollow?follower=unknown")
+    for each in ("three", "five"):
+        page.get(f"unfollow?follower={each}")
     assert page.send("GET", f"{ask}{'x' * 65}")[0] == 400
 
 
@@ -265,7 +287,7 @@ def test_avro_is_decoded_by_the_registry() -> None:
             assert values[0]["kind"] == "Avro, schema 1"
             assert json.loads(values[0]["text"]) == {"id": 7, "tags": ["ü"]}
             assert [each["kind"].split(" ")[0] for each in values[1:]] == [
-                *["schema"] * 6, "text"
+                *["bytes"] * 6, "text"
             ]  # fmt: skip
             said = " ".join(found["problems"])
             for text in (

@@ -222,6 +222,13 @@ class Viewer:
     def may_describe_topic(self, name: str) -> bool:
         return self.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
 
+    def lacks(self, kind: ResourceType, names: str) -> str:
+        """A sentence about what is left out of a list for want of rights."""
+        return (
+            f"Only {names} are shown that {self.connection.principal} (ottla.console.principal) "
+            f"may describe: it needs an ACL for DESCRIBE on {kind.name} resources."
+        )
+
     def require(self, operation: Operation, kind: ResourceType, name: str) -> None:
         """Raises Refused unless this is allowed."""
         if not self.may(operation, kind, name):

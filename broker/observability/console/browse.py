@@ -182,6 +182,12 @@ class Browser:
             list_offsets(self._client, viewer, partitions, EARLIEST),
         )
         problems = list(dict.fromkeys([*ends.problems, *starts.problems]))
+        count = len(self._client.metadata.snapshot.topics[query.topic].partitions)
+        if query.partition < 0 and count > len(partitions):
+            problems.append(
+                f"Only the first {len(partitions)} of {count} partitions are read: choose one of "
+                "the others to read it."
+            )
         sought = None
         if query.offset < 0 and query.time_ms >= 0:
             sought = await list_offsets(self._client, viewer, partitions, query.time_ms)
@@ -232,7 +238,7 @@ class Browser:
         else:
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"Partition {query.topic}-{query.partition} does not exist.",
+                f"Partition {query.topic[:249]}-{query.partition} does not exist.",
             )
         return [TopicPartition(query.topic, index) for index in indexes]
 
@@ -296,7 +302,13 @@ def _encoded(found: dict[str, Any]) -> bytes:
     if found["whole"]:
         # The lines of the file, in place of the rows.
         lines = [row["line"] for row in found["records"]]
-        found = {**found, "records": len(lines), "text": "".join(lines)}
+        omitted = [length for row in found["records"] for length in row["omitted"]]
+        found = {
+            **found,
+            "records": len(lines),
+            "text": "".join(lines),
+            "omitted": {"values": len(omitted), "bytes": sum(omitted)},
+        }
     return json.dumps(found, ensure_ascii=False).encode("utf-8", "replace")
 
 

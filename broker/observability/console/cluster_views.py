@@ -28,12 +28,9 @@ from ottla.protocol.messages.describe_configs import (
     DescribeConfigsResource,
     DescribeConfigsResponse,
 )
-from ottla.protocol.messages.list_partition_reassignments import (
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
-)
 
 if TYPE_CHECKING:
+    from ottla.broker.cluster.cluster_problems import Adding
     from ottla.broker.cluster.metadata_cache import MetadataSnapshot
     from ottla.broker.observability.console.access import Viewer
     from ottla.broker.observability.console.cluster_client import ConsoleParts
@@ -57,34 +54,39 @@ class Totals(NamedTuple):
     leaders: dict[int, int]  # by broker
     replicas: dict[int, int]
     missing: dict[int, int]  # replicas that are not in sync, by broker
+    copied: dict[int, int]  # those that a reassignment adds, by broker
     problems: list[Problem]
 
 
-def count(snapshot: MetadataSnapshot) -> Totals:
+def count(snapshot: MetadataSnapshot, adding: Adding | None = None) -> Totals:
     """For a worker thread: slow with many partitions, and a snapshot never changes."""
     leaders: dict[int, int] = {}
     replicas: dict[int, int] = {}
     missing: dict[int, int] = {}
+    copied: dict[int, int] = {}
     partitions = offline = under_replicated = 0
     for topic in snapshot.topics.values():
         states = topic.partitions.values()
         partitions += len(states)
-        found = health(states)
+        found = health(topic, adding)
         offline += found["offline"]
         under_replicated += found["under_replicated"]
         for state in states:
             leaders[state.leader] = leaders.get(state.leader, 0) + 1
+            added = (adding or {}).get((topic.name, state.partition), ())
             for broker_id in state.replicas:
                 replicas[broker_id] = replicas.get(broker_id, 0) + 1
                 if broker_id not in state.isr:
-                    missing[broker_id] = missing.get(broker_id, 0) + 1
+                    out = copied if broker_id in added else missing
+                    out[broker_id] = out.get(broker_id, 0) + 1
     rows = (
         PartitionRow(topic.name, state.partition, state.leader, state.isr, state.replicas)
         for topic in snapshot.topics.values()
         for state in topic.partitions.values()
     )
-    problems = partition_problems(snapshot.brokers, rows)
-    return Totals(partitions, offline, under_replicated, leaders, replicas, missing, problems)
+    problems = partition_problems(snapshot.brokers, rows, adding)
+    counts = partitions, offline, under_replicated
+    return Totals(*counts, leaders, replicas, missing, copied, problems)
 
 
 class Throttles:
@@ -97,18 +99,18 @@ class Throttles:
         self._asked_ms = 0
         self._found: list[Problem] = []
 
-    async def problems(self, viewer: Viewer) -> list[Problem]:
+    async def problems(self, viewer: Viewer, adding: Adding | None) -> list[Problem]:
         """As of the last minute; none where the viewer may not see settings or reassignments."""
         now_ms = self._now_ms()
         if now_ms - self._asked_ms >= THROTTLES_INTERVAL_MS:
             self._asked_ms = now_ms
             try:
-                self._found = await self._ask(viewer)
+                self._found = await self._ask(viewer, adding)
             except (KafkaError, NoResponse):
                 self._found = []
         return self._found
 
-    async def _ask(self, viewer: Viewer) -> list[Problem]:
+    async def _ask(self, viewer: Viewer, adding: Adding | None) -> list[Problem]:
         if not viewer.may_on_cluster(Operation.DESCRIBE_CONFIGS):
             return []
         client = self._client
@@ -126,14 +128,7 @@ class Throttles:
                 found.append(identity_problem(other, broker_id))
             throttles += values_set(response)
         throttles += await self._of_topics(viewer)
-        request = ListPartitionReassignmentsRequest(topics=None)
-        try:
-            ongoing = await client.ask(
-                viewer, client.controller(), request, ListPartitionReassignmentsResponse
-            )
-        except (KafkaError, NoResponse):  # nobody knows whether one runs
-            return found
-        if not ongoing.error_code and not ongoing.topics:
+        if adding is not None and not adding:  # else nobody knows whether one runs
             found += throttle_problems(throttles)
         return found
 
@@ -176,7 +171,7 @@ class ClusterViews:
     def __init__(self, parts: ConsoleParts, history: History) -> None:
         self._parts = parts
         self._history = history
-        self._totals: tuple[MetadataSnapshot, Totals] | None = None
+        self._totals: tuple[MetadataSnapshot, Adding | None, Totals] | None = None
         self._throttles = Throttles(parts)
 
     async def overview(self, viewer: Viewer) -> dict[str, Any]:
@@ -184,11 +179,15 @@ class ClusterViews:
         viewer.require_on_cluster(Operation.DESCRIBE)
         parts, history = self._parts, self._history
         await history.fresh()
-        throttles = await self._throttles.problems(viewer)
+        adding = await history.reassignments()
+        throttles = await self._throttles.problems(viewer, adding)
         snapshot = parts.client.metadata.snapshot
-        if self._totals is None or self._totals[0] is not snapshot:
-            self._totals = (snapshot, await parts.workers.run(count, snapshot))
-        totals = self._totals[1]
+        known = self._totals
+        if known is None or known[0] is not snapshot or known[1] is not adding:
+            known = (snapshot, adding, await parts.workers.run(count, snapshot, adding))
+            self._totals = known
+        totals = known[2]
+        found = [*_address_problems(snapshot), *totals.problems, *throttles]
         # On Linux in KiB, on macOS in bytes.
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return {
@@ -211,8 +210,10 @@ class ClusterViews:
             "read_only": parts.read_only,
             "checks": [
                 {"finding": each.finding, "fix": each.fix, "stops": each.check in STOPPING}
-                for each in [*_address_problems(snapshot), *totals.problems, *throttles]
+                for each in found
+                if not each.is_note
             ],
+            "notes": [{"finding": each.finding, "fix": each.fix} for each in found if each.is_note],
             "problems": history.problems,
             "state": parts.state(),
         }
@@ -241,6 +242,7 @@ class ClusterViews:
                     "leaders": totals.leaders.get(broker_id, 0),
                     "replicas": totals.replicas.get(broker_id, 0),
                     "not_in_sync": totals.missing.get(broker_id, 0),
+                    "copied": totals.copied.get(broker_id, 0),
                     "disk_bytes": None if disks is None else disks.total_bytes,
                     "free_bytes": None if disks is None else disks.usable_bytes,
                     "offline_directories": [] if disks is None else disks.offline,

@@ -31,7 +31,11 @@ from ottla.broker.observability.console.events import ClusterEvents, EventViews
 from ottla.broker.observability.console.follow import Followers, positions_of
 from ottla.broker.observability.console.groups import GroupActions, GroupViews
 from ottla.broker.observability.console.history import History
-from ottla.broker.observability.console.parameters import InvalidParameter, Parameters
+from ottla.broker.observability.console.parameters import (
+    InvalidParameter,
+    NotFound,
+    Parameters,
+)
 from ottla.broker.observability.console.record_views import VIEWS
 from ottla.broker.observability.console.security_views import SecurityViews
 from ottla.broker.observability.console.settings_views import settings
@@ -86,6 +90,7 @@ _MAX_ROW = 1 << 31
 _STATUS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "404 Not Found",
     ErrorCode.GROUP_ID_NOT_FOUND: "404 Not Found",
+    ErrorCode.BROKER_NOT_AVAILABLE: "404 Not Found",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "403 Forbidden",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "403 Forbidden",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "403 Forbidden",
@@ -136,17 +141,21 @@ class Console:
             "topic": lambda given, viewer: self._topics.one(
                 given.text("name"), given.number("first", 0, 0, _MAX_ROW), viewer
             ),
-            "groups": lambda given, viewer: self._groups.listed(*_listed(given), viewer),
+            "groups": lambda given, viewer: self._groups.listed(
+                *_listed(given), viewer, by_lag=given.text("sort", "") == "lag"
+            ),
             "group": lambda given, viewer: self._groups.one(given.text("name"), viewer),
             "events": lambda given, viewer: events.shown(given.text("search", ""), viewer),
             "security": lambda given, viewer: self._security.shown(*_listed(given), viewer),
-            "settings": lambda given, viewer: settings(
-                parts.client, viewer, given.number("broker", -1, -1, _MAX_ROW)
+            "access": lambda given, viewer: self._security.access(
+                given.text("resource"), given.text("name"), viewer
             ),
+            "settings": lambda given, viewer: settings(parts.client, viewer, given.id("broker")),
             "messages": lambda given, viewer: self._browser.read(_query(given), viewer),
             "download": lambda given, viewer: self._browser.read(
                 _query(given, MAX_DOWNLOADED)._replace(whole=True), viewer
             ),
+            "unfollow": lambda given, _: self._followers.leave(given.text("follower")),
             "follow": lambda given, viewer: self._followers.follow(
                 given.text("follower"),
                 # From the positions on: the offset only says that it is not the end.
@@ -219,6 +228,8 @@ class Console:
                 found = await self._page(request.query, name, viewer)
         except InvalidParameter as error:
             return _json("400 Bad Request", {"error": f"{error}."})
+        except NotFound as error:
+            return _json("404 Not Found", {"error": str(error)})
         except NoResponse as error:
             return _json("503 Service Unavailable", {"error": str(error)})
         except KafkaError as error:
@@ -231,7 +242,7 @@ class Console:
             text = f"This broker failed to respond (/api/{name[:100]}); its log has the error."
             return _json("500 Internal Server Error", {"error": text})
         if found is None:
-            return _json("404 Not Found", {"error": f"there is no /api/{name[:100]}"})
+            return _json("404 Not Found", {"error": f"There is no /api/{name[:100]}."})
         if isinstance(found, bytes):
             return "200 OK", JSON, found
         return _json("200 OK", found)
@@ -276,7 +287,7 @@ def _query(given: Parameters, most: int = _MAX_LIMIT) -> Query:
         raise InvalidParameter(f"view is not one of {', '.join(VIEWS)}")
     return Query(
         topic=given.text("topic"),
-        partition=given.number("partition", -1, -1, (1 << 31) - 1),
+        partition=given.id("partition"),
         offset=given.number("offset", -1, -1, _MAX_OFFSET),
         time_ms=given.number("time", -1, -1, _MAX_OFFSET),
         key=given.text("key", ""),

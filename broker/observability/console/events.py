@@ -57,7 +57,12 @@ class EventViews:
             problems = ["Lines of other brokers need an ACL for DESCRIBE_CONFIGS on the cluster."]
         wanted = search.lower()
         found = [row for row in rows if wanted in f"{row['text']} {row['from']}".lower()]
-        return {"events": merged(found)[:MAX_ROWS], "problems": problems}
+        events = merged(found)
+        return {
+            "events": events[:MAX_ROWS],
+            "more": max(0, len(events) - MAX_ROWS),
+            "problems": problems,
+        }
 
     async def _others(self, viewer: Viewer) -> tuple[list[dict[str, Any]], list[str]]:
         others = [each for each in self._client.brokers() if each != self._client.broker_id]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.observability.console.access import Refused
 from ottla.broker.observability.console.cluster_client import LATEST, list_offsets
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # Pages that follow at the same time. Each asks the leaders for end offsets twice a second.
 MAX_FOLLOWERS = 4
-# A page that does not ask for so long is gone.
+# A page that does not ask for so long is gone without a word, as when a phone lost its network.
 IDLE_SECONDS = 15.0
 # How long one request waits, and how often it looks. With a look at records that takes its time
 # it stays within the deadline of the HTTP port.
@@ -56,8 +56,14 @@ class Followers:
                 break
             await asyncio.sleep(INTERVAL_SECONDS)
         found = await self._browser.read(query, viewer, positions)
-        self._seen[name] = monotonic()
+        if name in self._seen:  # else the page has left meanwhile
+            self._seen[name] = monotonic()
         return found
+
+    async def leave(self, name: str) -> dict[str, Any]:
+        """Another page may have the place of one that has left."""
+        self._seen.pop(name, None)
+        return {}
 
     def _admit(self, name: str) -> None:
         if not 0 < len(name) <= MAX_NAME:

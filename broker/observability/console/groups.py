@@ -83,13 +83,19 @@ class GroupViews:
         self._client = client
         self._history = history
 
-    async def listed(self, search: str, first: int, viewer: Viewer) -> dict[str, Any]:
-        """A page of the groups whose ids contain `search`. A `first` beyond the end gives the last
-        page."""
+    async def listed(
+        self, search: str, first: int, viewer: Viewer, *, by_lag: bool = False
+    ) -> dict[str, Any]:
+        """A page of the groups whose ids contain `search`; `by_lag` those with the greatest lag
+        first, and those that are not measured last. A `first` beyond the end gives the last page.
+        """
         history = self._history
         await history.fresh()
         wanted = search.lower()
         names = [name for name in history.groups if wanted in name.lower()]
+        if by_lag:
+            lags = {name: history.lag(name) for name in names}
+            names.sort(key=lambda name: -1 if (lag := lags[name]) is None else lag, reverse=True)
         first = page_start(first, len(names), GROUPS_ON_A_PAGE)
         shown = [history.groups[name] for name in names[first : first + GROUPS_ON_A_PAGE]]
         await history.fresh(each.group for each in shown)
@@ -98,9 +104,28 @@ class GroupViews:
             "total": len(names),
             "first": first,
             "page": GROUPS_ON_A_PAGE,
+            "lacks": self._lacks(viewer),
             "groups": [self._row(each, described.get(each.group), viewer) for each in shown],
             "problems": list(dict.fromkeys([*problems, *history.problems])),
         }
+
+    def _uncounted(self, group: GroupRow, members: list[MemberRow]) -> int:
+        """The partitions whose records are not in the lag: their end is not known, or a member has
+        them and nothing is committed. Of a share group they have no start offset yet."""
+        lags = self._history.lags(group.group)
+        count = sum(lag.records is None for lag in lags.values())
+        if group.kind != SHARE and self._history.is_sampled(group.group):
+            assigned = {each for member in members for each in member.partitions}
+            count += len(assigned - lags.keys())
+        return count
+
+    @staticmethod
+    def _lacks(viewer: Viewer) -> str:
+        """Which right the viewer lacks to see all groups; with DESCRIBE on the cluster it has it,
+        as in Kafka's ListGroups."""
+        if viewer.may_on_cluster(Operation.DESCRIBE):
+            return ""
+        return f"{viewer.lacks(ResourceType.GROUP, 'groups')[:-1]}, or on the cluster for all."
 
     def _row(self, group: GroupRow, view: GroupView | None, viewer: Viewer) -> dict[str, Any]:
         history = self._history
@@ -112,6 +137,7 @@ class GroupViews:
             "state": group.state if view is None else view.state,
             "members": None if view is None else len(view.members),
             "topics": [each for each in topics if viewer.may_describe_topic(each)][:20],
+            "uncounted": 0 if view is None else self._uncounted(group, view.members),
             "lag": history.lag_points(group.group)[-POINTS_IN_LIST:],
             "lag_seconds": history.lag_seconds(group.group),
             "lag_at_least": history.is_at_least(group.group),
@@ -138,6 +164,10 @@ class GroupViews:
             problems = [*problems, *more]
         events, reason = await self._events(group, viewer)
         members = [] if view is None else view.members
+        if not all(
+            viewer.may_describe_topic(each.topic) for one in members for each in one.partitions
+        ):
+            problems = [*problems, viewer.lacks(ResourceType.TOPIC, "topics")]
         return {
             **self._row(group, view, viewer),
             "protocol": "" if view is None else view.protocol,

@@ -13,10 +13,15 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ottla.broker.cluster.cluster_problems import adding_of
 from ottla.broker.groups.lag import LogEndHistory
 from ottla.broker.handlers.admin.describe_configs import BROKER_REMOTE, BROKER_STATE
 from ottla.broker.metrics.statistics import Traffic
-from ottla.broker.observability.console.cluster_client import LATEST, list_offsets
+from ottla.broker.observability.console.cluster_client import (
+    LATEST,
+    NoResponse,
+    list_offsets,
+)
 from ottla.broker.observability.console.groups_of_cluster import (
     GroupRow,
     committed_offsets,
@@ -25,13 +30,19 @@ from ottla.broker.observability.console.groups_of_cluster import (
 from ottla.broker.observability.console.settings_views import broker_texts
 from ottla.broker.runtime.tasks import spawn, stop
 from ottla.broker.security.authorization.acl_types import Operation
+from ottla.protocol.errors import KafkaError
 from ottla.protocol.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
+from ottla.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
 from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
+    from ottla.broker.cluster.cluster_problems import Adding
     from ottla.broker.observability.console.access import Viewer
     from ottla.broker.observability.console.cluster_client import ClusterClient, ConsoleParts
 
@@ -114,6 +125,7 @@ class History:
         self.started_ms = parts.now_ms()
         self.traffic = ClusterTraffic(MAX_POINTS)
         self.remote = RemoteRates(MAX_POINTS, MAX_REMOTE_TOPICS)
+        self._adding: Adding | None = None
         self._group_lags: dict[str, deque[tuple[int, int]]] = {}
         self._lags: dict[str, dict[TopicPartition, Lag]] = {}
         self._sums: dict[str, deque[_Sums]] = {}
@@ -159,6 +171,27 @@ class History:
         if not self._viewer.may_on_cluster(Operation.DESCRIBE):
             return True
         return all(each in self.disks for each in self._client.brokers())
+
+    async def reassignments(self) -> Adding | None:
+        """The reassignments in progress, the same object while they are the same; None where the
+        viewer may not see them, or the controller does not respond."""
+        if not self._viewer.may_on_cluster(Operation.DESCRIBE):
+            return None
+        request = ListPartitionReassignmentsRequest(topics=None)
+        try:
+            response = await self._client.ask(
+                self._viewer,
+                self._client.controller(),
+                request,
+                ListPartitionReassignmentsResponse,
+            )
+        except (KafkaError, NoResponse):
+            found = None
+        else:
+            found = None if response.error_code else adding_of(response)
+        if found != self._adding:
+            self._adding = found
+        return self._adding
 
     async def find_group(self, group_id: str) -> GroupRow | None:
         """A group that may be newer than the last sample."""
@@ -391,6 +424,11 @@ class History:
     def lag_points(self, group_id: str) -> list[tuple[int, int]]:
         """(time in ms, records) of one group, oldest first."""
         return list(self._group_lags.get(group_id, ()))
+
+    def lag(self, group_id: str) -> int | None:
+        """The records that a group has not committed, at the last sample; None if not measured."""
+        points = self._group_lags.get(group_id)
+        return points[-1][1] if points else None
 
     def lag_seconds(self, group_id: str) -> float | None:
         """The age of the oldest record that the group has not committed, at the last sample."""

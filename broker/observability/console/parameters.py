@@ -9,10 +9,15 @@ from urllib.parse import parse_qs
 
 # A page sends a handful of short parameters.
 _MAX_PARAMETERS = 16
+_MAX_ID = (1 << 31) - 1
 
 
 class InvalidParameter(Exception):
     """A parameter that is missing or invalid; the text names it."""
+
+
+class NotFound(Exception):
+    """A name or number that leads nowhere; the text is a sentence."""
 
 
 class Parameters:
@@ -67,6 +72,19 @@ class Parameters:
         if type(value) is not int:
             raise InvalidParameter(f"{name} is not a whole number")
         return max(low, min(value, high))
+
+    def id(self, name: str) -> int:
+        """The number of a broker or partition in an address; -1 where there is none.
+
+        Raises NotFound for what can be no such number: an address that names it leads nowhere."""
+        value = self._given.get(name, "-1")
+        if value == "-1":
+            return -1
+        if not isinstance(value, str) or not (value.isascii() and value.isdigit()):
+            raise NotFound(f"There is no {name} {str(value)[:50]}.")
+        if len(value) > 10 or int(value) > _MAX_ID:
+            raise NotFound(f"There is no {name} {value[:50]}.")
+        return int(value)
 
     def exact(self, name: str, low: int, high: int) -> int:
         """A whole number of a change, which is refused beyond its range."""

@@ -17,6 +17,7 @@ VIEWS = ("auto", "text", "json", "bytes", "avro")
 
 # Of one key, value or header.
 MAX_SHOWN_BYTES = 4096
+MAX_HEXADECIMAL_BYTES = MAX_SHOWN_BYTES // 4
 MAX_HEADERS = 50
 # Of one header, so that those of a record take little more than key and value.
 MAX_HEADER_CHARACTERS = 200
@@ -31,6 +32,7 @@ MAX_WHOLE_BYTES = 1 << 20
 
 # Confluent's framing: a zero byte, four bytes of the schema's id, then the data.
 FRAME_BYTES = 5
+LONG_BYTES = 8
 
 
 def matches(record: Record, key: str, value: str) -> bool:
@@ -47,6 +49,7 @@ def record_row(
 ) -> dict[str, Any]:
     """A record for the page. With `frames`, data with the id of a schema keeps its bytes under
     `raw`, to be decoded."""
+    headers = list(record.headers)
     return {
         "partition": partition,
         "offset": record.offset,
@@ -55,13 +58,25 @@ def record_row(
         "value": shown(record.value, view, frames=frames),
         "headers": [
             [name[:MAX_HEADER_CHARACTERS], _cut(shown(value))]
-            for name, value in list(record.headers)[:MAX_HEADERS]
+            for name, value in headers[:MAX_HEADERS]
         ],
+        "more_headers": max(0, len(headers) - MAX_HEADERS),
     }
 
 
 def _cut(header: dict[str, Any] | None) -> dict[str, Any] | None:
-    return header and {**header, "text": header["text"][:MAX_HEADER_CHARACTERS]}
+    if header is None or len(header["text"]) <= MAX_HEADER_CHARACTERS:
+        return header
+    return {**header, "text": cut(header["text"], header["bytes"], MAX_HEADER_CHARACTERS)}
+
+
+def cut(text: str, size: int, most: int = MAX_SHOWN_BYTES) -> str:
+    """The beginning of a text that is longer than `most`, with the bytes of the whole data."""
+    return text if len(text) <= most else text[:most] + _rest(size)
+
+
+def _rest(size: int) -> str:
+    return f" … ({size:,} bytes)"
 
 
 def shown(data: bytes | None, view: str = "auto", *, frames: bool = False) -> dict[str, Any] | None:
@@ -69,11 +84,11 @@ def shown(data: bytes | None, view: str = "auto", *, frames: bool = False) -> di
     if data is None:
         return None
     if view == "bytes":
-        return _row(data, "bytes", _hexadecimal(data))
+        return _row(data, "bytes", _hexadecimal(data), MAX_HEXADECIMAL_BYTES)
     if view == "text":
         text = data[:MAX_SHOWN_BYTES].decode("utf-8", "replace")
-        return _row(data, "text", text)
-    # Ids of schemas begin with 1: a number of eight bytes is none.
+        return _row(data, "text", text, MAX_SHOWN_BYTES)
+    # Ids of schemas begin with 1.
     is_framed = len(data) >= FRAME_BYTES and data[0] == 0 and any(data[1:FRAME_BYTES])
     row = _framed(data, view) if is_framed else _plain(data, view)
     if is_framed and frames and view != "json" and len(data) <= MAX_PARSED_BYTES:
@@ -84,14 +99,14 @@ def shown(data: bytes | None, view: str = "auto", *, frames: bool = False) -> di
 
 
 def _framed(data: bytes, view: str) -> dict[str, Any]:
-    """Data behind the id of a schema: JSON and text are read without it. Of others all bytes are
-    shown: they may be no id."""
+    """Data that begins like Confluent's framing, which a number does as well: JSON is read behind
+    the id, of everything else all bytes are shown. A long, as LongSerializer writes it, has no room
+    for JSON that somebody would send."""
     row = _plain(data[FRAME_BYTES:], view)
+    if row["kind"] != "JSON" or len(data) == LONG_BYTES:
+        return _plain(data, view)
     schema_id = int.from_bytes(data[1:FRAME_BYTES])
-    if row["kind"].startswith("bytes"):
-        row["text"] = _hexadecimal(data)
-    kind = "" if row["kind"] == "bytes" else f", {row['kind']}"
-    return {**row, "kind": f"schema {schema_id}{kind}", "bytes": len(data)}
+    return {**row, "kind": f"schema {schema_id}, JSON", "bytes": len(data)}
 
 
 def _plain(data: bytes, view: str) -> dict[str, Any]:
@@ -102,8 +117,10 @@ def _plain(data: bytes, view: str) -> dict[str, Any]:
             return _row(data, "JSON", json_text(json.loads(data)))
         except (ValueError, RecursionError):
             pass
-    kind, text = ("bytes", _hexadecimal(data)) if text is None else ("text", text)
-    return _row(data, f"{kind}, not JSON" if view == "json" else kind, text)
+    kind, whole = "text", MAX_SHOWN_BYTES
+    if text is None:
+        kind, text, whole = "bytes", _hexadecimal(data), MAX_HEXADECIMAL_BYTES
+    return _row(data, f"{kind}, not JSON" if view == "json" else kind, text, whole)
 
 
 def json_text(value: Any) -> str:
@@ -118,12 +135,17 @@ def _as_text(value: Any) -> str:
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
-def _row(data: bytes, kind: str, text: str) -> dict[str, Any]:
-    return {"kind": kind, "text": text[:MAX_SHOWN_BYTES], "bytes": len(data)}
+def _row(data: bytes, kind: str, text: str, whole_bytes: int = MAX_PARSED_BYTES) -> dict[str, Any]:
+    """`text` is made of `whole_bytes` at the most: of longer data it is the beginning."""
+    shown_text = cut(text, len(data))
+    if len(data) > whole_bytes and shown_text == text:
+        shown_text += _rest(len(data))
+    return {"kind": kind, "text": shown_text, "bytes": len(data)}
 
 
 def whole_row(record: Record, topic: str, partition: int) -> tuple[dict[str, Any], int]:
-    """A record for a file, as a line of `ottla consume --json`, and its size."""
+    """A record for a file, as a line of `ottla consume --json`, and its size; the row has the
+    lengths of what is left out (`omitted`)."""
     line = json.dumps(
         {
             "topic": topic,
@@ -138,7 +160,9 @@ def whole_row(record: Record, topic: str, partition: int) -> tuple[dict[str, Any
         separators=(",", ":"),
     )
     where = {"partition": partition, "offset": record.offset, "time_ms": record.timestamp}
-    return {**where, "line": f"{line}\n", "size": len(line)}, len(line)
+    parts = (record.key, record.value, *(data for _, data in record.headers))
+    omitted = [len(data) for data in parts if data is not None and len(data) > MAX_WHOLE_BYTES]
+    return {**where, "line": f"{line}\n", "size": len(line), "omitted": omitted}, len(line)
 
 
 def _json_value(data: bytes | None) -> str | dict[str, str | int] | None:
@@ -168,5 +192,4 @@ def _text(data: bytes) -> str | None:
 
 
 def _hexadecimal(data: bytes) -> str:
-    most = MAX_SHOWN_BYTES // 4
-    return data[:most].hex(" ", 1) + (" …" if len(data) > most else "")
+    return data[:MAX_HEXADECIMAL_BYTES].hex(" ", 1)

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from ottla.broker.config.errors import ConfigError
 from ottla.broker.observability.console.record_views import (
     FRAME_BYTES,
-    MAX_SHOWN_BYTES,
+    cut,
     json_text,
 )
 
@@ -187,7 +187,7 @@ class SchemaRegistry:
             except UnusableSchema as error:
                 problems[schema_id] = str(error)
                 continue
-            data |= {"kind": f"Avro, schema {schema_id}", "text": text[:MAX_SHOWN_BYTES]}
+            data |= {"kind": f"Avro, schema {schema_id}", "text": cut(text, len(raw))}
         return [
             f"Data of schema {schema_id} is not decoded: {problem}."
             for schema_id, problem in list(problems.items())[:MAX_LOOKED_UP]

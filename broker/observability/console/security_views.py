@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.broker.observability.console.cluster_client import NoResponse, check
 from ottla.broker.observability.console.parameters import InvalidParameter
+from ottla.broker.observability.console.settings_views import BROKER
 from ottla.broker.security.authorization.acl_types import (
+    WILDCARD,
+    WILDCARD_PRINCIPAL,
     Operation,
     PatternType,
     Permission,
@@ -30,6 +33,11 @@ from ottla.protocol.messages.delete_acls import (
     DeleteAclsResponse,
 )
 from ottla.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from ottla.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
 from ottla.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
@@ -44,6 +52,8 @@ if TYPE_CHECKING:
 ROWS_ON_A_PAGE = 200
 MAX_PASSWORD_CHARACTERS = 200
 MIN_PASSWORD_CHARACTERS = 8
+
+_SUPER_USERS, _EVERYONE = "super.users", "allow.everyone.if.no.acl.found"
 
 _NUMBERS = {name: number for number, name in TYPES.items()}
 
@@ -61,8 +71,12 @@ class SecurityViews:
         viewer.require_on_cluster(Operation.DESCRIBE)
         acls, no_acls = await self._acls(viewer)
         users, no_users = await self._users(viewer)
+        rules = await self._rules(viewer) if not no_acls else _NO_RULES
         wanted = search.lower()
-        found = [row for row in acls if any(wanted in str(each).lower() for each in row.values())]
+        known = [row["principal"] for row in acls] + [f"User:{row['user']}" for row in users]
+        known += rules["super_users"] or []
+        is_principal = any(wanted in each.lower() for each in known)
+        found = [row for row in acls if _is_found(row, wanted, is_principal=is_principal)]
         users = [row for row in users if wanted in row["user"].lower()]
         first = min(max(0, first), max(0, len(found) - 1)) // ROWS_ON_A_PAGE * ROWS_ON_A_PAGE
         return {
@@ -71,6 +85,7 @@ class SecurityViews:
             "first": first,
             "page": ROWS_ON_A_PAGE,
             "no_acls": no_acls,
+            **rules,
             "users": users[:ROWS_ON_A_PAGE],
             "no_users": no_users,
             "may_alter": viewer.may_on_cluster(Operation.ALTER),
@@ -79,14 +94,65 @@ class SecurityViews:
                 "operations": [each.name for each in Operation if each > Operation.ANY],
                 "mechanisms": list(HASHES),
             },
-            "problems": [],
         }
 
-    async def _acls(self, viewer: Viewer) -> tuple[list[dict[str, str]], str]:
+    async def access(self, kind: str, name: str, viewer: Viewer) -> dict[str, Any]:
+        """The ACLs that apply to one resource, as the authorizer matches them: with its name, with
+        a prefix of it, and of the wildcard. Those that deny come first, as they decide first."""
+        resource = _number(ResourceType, kind)
+        if viewer.may_on_cluster(Operation.DESCRIBE):
+            acls, no_acls = await self._acls(viewer, resource, PatternType.MATCH, name)
+        else:
+            acls, no_acls = [], "ACLs are not shown: they need an ACL for DESCRIBE on the cluster."
+        acls.sort(key=lambda row: row["permission"] != Permission.DENY.name)
+        return {
+            "acls": acls[:ROWS_ON_A_PAGE],
+            "total": len(acls),
+            "no_acls": no_acls,
+            **(await self._rules(viewer) if not no_acls else _NO_RULES),
+        }
+
+    async def _rules(self, viewer: Viewer) -> dict[str, Any]:
+        """What the authorizers decide without ACLs: `super_users`, and whether `everyone` may use a
+        resource that no ACL applies to; None where the viewer may not see settings."""
+        if not viewer.may_on_cluster(Operation.DESCRIBE_CONFIGS):
+            return _NO_RULES
+        names = [_SUPER_USERS, _EVERYONE]
+        asked = {
+            each: DescribeConfigsRequest([DescribeConfigsResource(BROKER, str(each), names)])
+            for each in self._client.brokers()
+        }
+        gathered = await self._client.ask_each(viewer, asked, DescribeConfigsResponse)
+        problems = list(gathered.problems)
+        by_broker = {
+            broker_id: {row.name: row.value or "" for each in response.results
+                        for row in each.configs}
+            for broker_id, response in sorted(gathered.responses.items())
+        }  # fmt: skip
+        if len({tuple(each.get(name) for name in names) for each in by_broker.values()}) > 1:
+            problems.append(f"Brokers differ in {_SUPER_USERS} or {_EVERYONE}, see their settings.")
+        users = {
+            user.strip()
+            for each in by_broker.values()
+            for user in each.get(_SUPER_USERS, "").split(";")
+        }
+        return {
+            "super_users": sorted(users - {""}),
+            "everyone": any(each.get(_EVERYONE) == "true" for each in by_broker.values()),
+            "problems": problems,
+        }
+
+    async def _acls(
+        self,
+        viewer: Viewer,
+        resource_type: int = ResourceType.ANY,
+        pattern: int = PatternType.ANY,
+        name: str | None = None,
+    ) -> tuple[list[dict[str, str]], str]:
         request = DescribeAclsRequest(
-            resource_type_filter=ResourceType.ANY,
-            resource_name_filter=None,
-            pattern_type_filter=PatternType.ANY,
+            resource_type_filter=resource_type,
+            resource_name_filter=name,
+            pattern_type_filter=pattern,
             principal_filter=None,
             host_filter=None,
             operation=Operation.ANY,
@@ -210,6 +276,19 @@ class SecurityViews:
         )
         for result in response.results:
             check(result.error_code, result.error_message)
+
+
+_NO_RULES: dict[str, Any] = {"super_users": None, "everyone": None, "problems": []}
+
+
+def _is_found(row: dict[str, str], wanted: str, *, is_principal: bool) -> bool:
+    """Whether a row has the words of a search, or applies to a name or principal like them."""
+    if any(wanted in each.lower() for each in row.values()):
+        return True
+    name = row["name"].lower()
+    if wanted.startswith(name) if row["pattern"] == PatternType.PREFIXED.name else name == WILDCARD:
+        return True
+    return is_principal and row["principal"] == WILDCARD_PRINCIPAL
 
 
 class _Acl:

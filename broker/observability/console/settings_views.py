@@ -83,7 +83,9 @@ async def settings(client: ClusterClient, viewer: Viewer, broker_id: int) -> dic
     brokers = client.brokers()
     chosen = client.broker_id if broker_id < 0 else broker_id
     if chosen not in brokers:
-        raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"There is no broker {chosen} now.")
+        raise KafkaError(
+            ErrorCode.BROKER_NOT_AVAILABLE, f"There is no broker {chosen} in the cluster now."
+        )
     rows, problems = await described(client, viewer, BROKER, str(chosen))
     return {"broker_id": chosen, "brokers": brokers, "settings": rows, "problems": problems}
 

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.cluster.cluster_problems import is_under_replicated
 from ottla.broker.handlers.admin.describe_configs import BROKER_REMOTE
 from ottla.broker.observability.console.cluster_client import (
     EARLIEST,
@@ -59,11 +60,8 @@ from ottla.protocol.topics import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ottla.broker.cluster.metadata_cache import (
-        MetadataSnapshot,
-        PartitionMetadata,
-        TopicMetadata,
-    )
+    from ottla.broker.cluster.cluster_problems import Adding
+    from ottla.broker.cluster.metadata_cache import MetadataSnapshot, TopicMetadata
     from ottla.broker.observability.console.access import Viewer
     from ottla.broker.observability.console.cluster_client import ClusterClient
     from ottla.broker.observability.console.history import History
@@ -94,15 +92,18 @@ class TopicViews:
         `only_problems` those with partitions that have no leader or too few replicas.
 
         A `first` beyond the end gives the last page."""
+        adding = await self._history.reassignments()
         snapshot = self._client.metadata.snapshot
         wanted = search.lower()
         names = []
+        lacks = ""
         async for name in over(self._sorted(snapshot)):
-            if wanted not in name.lower() or not viewer.may_describe_topic(name):
+            if not viewer.may_describe_topic(name):
+                lacks = lacks or viewer.lacks(ResourceType.TOPIC, "topics")
                 continue
-            if only_problems and not any(
-                health(snapshot.topics[name].partitions.values()).values()
-            ):
+            if wanted not in name.lower():
+                continue
+            if only_problems and not any(health(snapshot.topics[name], adding).values()):
                 continue
             names.append(name)
         first = page_start(first, len(names), TOPICS_ON_A_PAGE)
@@ -123,7 +124,7 @@ class TopicViews:
             )
         rows = []
         for topic in shown:
-            row = _row(topic)
+            row = _row(topic, adding)
             if topic in measured:
                 row |= _measures(topic, sizes[0], ends.found, starts.found)
             rows.append(row)
@@ -131,6 +132,7 @@ class TopicViews:
             "total": len(names),
             "first": first,
             "page": TOPICS_ON_A_PAGE,
+            "lacks": lacks,
             "topics": rows,
             "problems": problems,
         }
@@ -144,6 +146,7 @@ class TopicViews:
     async def one(self, name: str, first: int, viewer: Viewer) -> dict[str, Any]:
         """One topic: a page of its partitions, its settings, its rate."""
         viewer.require(Operation.DESCRIBE, ResourceType.TOPIC, name)
+        adding = await self._history.reassignments()
         found = self._client.metadata.snapshot.topics.get(name)
         if found is None:
             raise KafkaError(
@@ -172,12 +175,14 @@ class TopicViews:
                     "leader_epoch": state.leader_epoch,
                     "replicas": state.replicas,
                     "isr": state.isr,
+                    "adding": sorted((adding or {}).get((name, index), ())),
+                    "reassigned": (name, index) in (adding or {}),
                     "start_offset": starts.found.get(key),
                     "end_offset": ends.found.get(key),
                     "size_bytes": replica_sizes.get(state.leader),
                 }
             )
-        row = _row(found)
+        row = _row(found, adding)
         if measured:
             row |= _measures(found, sizes[0], ends.found, starts.found)
         remote: dict[str, Any] | None = None
@@ -248,17 +253,24 @@ def _bounded(topics: list[TopicMetadata]) -> tuple[list[TopicMetadata], int]:
     return chosen, len(topics) - len(chosen)
 
 
-def health(states: Iterable[PartitionMetadata]) -> dict[str, int]:
+def health(topic: TopicMetadata, adding: Adding | None) -> dict[str, int]:
     """Count partitions without a leader, and those with replicas missing from the ISR."""
-    listed = list(states)
+    states = topic.partitions.values()
+    reassigned = adding or {}
     return {
-        "offline": sum(state.leader < 0 for state in listed),
-        "under_replicated": sum(len(state.isr) < len(state.replicas) for state in listed),
+        "offline": sum(state.leader < 0 for state in states),
+        "under_replicated": sum(
+            is_under_replicated(
+                state.replicas, state.isr, reassigned.get((topic.name, state.partition), ())
+            )
+            for state in states
+        ),
     }
 
 
-def _row(topic: TopicMetadata) -> dict[str, Any]:
+def _row(topic: TopicMetadata, adding: Adding | None) -> dict[str, Any]:
     states = topic.partitions.values()
+    reassigned = adding or {}
     return {
         "name": topic.name,
         "internal": topic.name.startswith("__"),
@@ -266,7 +278,8 @@ def _row(topic: TopicMetadata) -> dict[str, Any]:
         "replicas": max((len(state.replicas) for state in states), default=0),
         "size_bytes": None,
         "records": None,
-        **health(states),
+        "reassigned": sum((topic.name, index) in reassigned for index in topic.partitions),
+        **health(topic, adding),
     }
 
 

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.broker.cluster.cluster_problems import FIXES
+from ottla.broker.cluster.cluster_problems import FIXES, adding_of
 from ottla.cli.cluster_checks import (
     cluster_problems,
     other_broker,
+    partition_counts,
     partition_problems,
 )
 from ottla.protocol.messages.describe_configs import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
+)
+from ottla.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
 )
 from ottla.protocol.messages.metadata import (
     MetadataResponse,
@@ -59,6 +65,44 @@ def test_partitions_without_leader_or_replicas() -> None:
         ("under-replicated", "under-replicated partitions: 1 (t-8)"),
     ]
     assert all(each.fix == FIXES[each.check] for each in found)
+
+
+def test_replicas_that_a_reassignment_adds_are_not_missing() -> None:
+    found = cluster(
+        partition(0, 1, [3, 1, 2], [1, 2]),  # 3 is added, and copies
+        partition(1, 1, [3, 1], [3, 1]),  # 3 is added, and in sync; 1 is removed next
+        partition(2, 1, [1, 2, 3], [1]),  # 2 is missing as well
+        partition(3, 1, [1, 2], [1]),
+    )
+    found.brokers = [*BROKERS, MetadataResponseBroker(3, "host", 9093)]
+    adding = adding_of(
+        ListPartitionReassignmentsResponse(
+            topics=[
+                OngoingTopicReassignment(
+                    "t",
+                    [
+                        OngoingPartitionReassignment(index, adding_replicas=[3], replicas=[1, 2, 3])
+                        for index in (0, 1, 2)
+                    ],
+                )
+            ]
+        )
+    )
+    assert [tuple(each) for each in partition_problems(found, adding)] == [
+        ("under-replicated", "under-replicated partitions: 2 (t-2, t-3)"),
+        (
+            "reassignment",
+            "partitions are being reassigned: 3 (t-0, t-1, t-2); "
+            "replicas left to copy: 2 to broker 3",
+        ),
+    ]
+    assert partition_counts(found.topics, adding)["under_replicated"] == 2
+    assert partition_counts(found.topics, None)["under_replicated"] == 3
+    done = partition_problems(cluster(partition(0, 1, [2, 1], [1, 2])), {("t", 0): {2}})
+    assert [each.finding for each in done] == [
+        "partitions are being reassigned: 1 (t-0); all copies are in sync"
+    ]
+    assert [each.is_note for each in done] == [True]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 // The console: the page is named behind the # of the address, and is drawn again every few seconds.
-import { NoResponse, TokenNeeded, Unavailable, ask, keepToken, setToken } from './api.js'
+import { NoResponse, NotFound, TokenNeeded, Unavailable, ask, keepToken, setToken } from './api.js'
 import { cluster, events, settings } from './cluster.js'
 import { say, whenDone } from './forms.js'
 import { group, groups } from './groups.js'
@@ -12,6 +12,8 @@ const REFRESH_MS = 3000
 const TYPING_MS = 200
 const TABS = { cluster: 'Cluster', topics: 'Topics', groups: 'Groups', events: 'Events', security: 'Security', settings: 'Settings' }
 const VIEWS = { cluster, topics, topic, records, groups, group, events, security, settings }
+// Pages of one thing, whose name follows in the address.
+const NAMED = ['topic', 'records', 'group']
 const TAB_OF = { topic: 'topics', records: 'topics', group: 'groups' }
 
 const page = document.getElementById('page')
@@ -26,8 +28,7 @@ let drawnAt = ''
 function place() {
   const [path, query = ''] = location.hash.slice(1).split('?')
   const words = path.split('/').map((word) => { try { return decodeURIComponent(word) } catch { return word } })
-  const known = Object.hasOwn(VIEWS, words[0])
-  const context = { path: known ? words : ['cluster'], query: known ? Object.fromEntries(new URLSearchParams(query)) : {} }
+  const context = { path: words[0] ? words : ['cluster'], query: Object.fromEntries(new URLSearchParams(query)) }
   context.set = (changes, { push = false } = {}) => {
     const next = hash(context.path, { ...context.query, ...changes })
     if (push) { location.hash = next; return }
@@ -44,6 +45,13 @@ function place() {
   }
   return context
 }
+
+// Of an address that leads to no page.
+async function nowhere({ path }) {
+  throw new NotFound(NAMED.includes(path[0]) ? `The address names no ${path[0] === 'group' ? 'group' : 'topic'}.` : `There is no page "${path[0].slice(0, 100)}".`)
+}
+
+const viewOf = ({ path }) => (Object.hasOwn(VIEWS, path[0]) && (path[1] || !NAMED.includes(path[0])) ? VIEWS[path[0]] : nowhere)
 
 function tokenForm() {
   return panel('This console needs its token', el('form', { class: 'tools', onsubmit: (event) => {
@@ -64,7 +72,7 @@ async function draw() {
   pending += 1
   leaveRecords(context)
   try {
-    const content = await VIEWS[context.path[0]](context)
+    const content = await viewOf(context)(context)
     if (mine !== drawing) return
     keepFocus(() => page.replaceChildren(...content.filter(Boolean)))
     if (drawn !== now) {
@@ -89,21 +97,21 @@ function failed(error, now) {
     state.textContent = ''
     stale('')
     if (!document.getElementById('token')) page.replaceChildren(tokenForm())
-    document.getElementById('wrong-token').hidden = !sessionStorage.getItem('token')
+    document.getElementById('wrong-token').hidden = !error.isRefused
     return
   }
   const isPassing = error instanceof NoResponse || error instanceof Unavailable
-  if (!isPassing) console.warn(error)
+  if (!isPassing && !(error instanceof NotFound)) console.warn(error)
   state.className = 'bad'
-  state.textContent = error instanceof NoResponse ? 'no response' : 'failed'
+  state.textContent = error instanceof NoResponse ? 'no response' : error instanceof NotFound ? 'not found' : 'failed'
   if (isPassing && drawn === now) {
     stale(`${error.message} The page shows the state of ${drawnAt}.`, error instanceof NoResponse)
     return
   }
   if (isPassing) stale(error.message, error instanceof NoResponse)
   else stale('')
-  page.replaceChildren(panel('This page cannot be shown', el('p', { role: 'alert' }, error.message),
-    el('p', { class: 'quiet' }, isPassing ? 'It is requested again every few seconds.' : 'Reload it, or choose another page above.')))
+  page.replaceChildren(panel(error instanceof NotFound ? 'Not found' : 'This page cannot be shown', el('p', { role: 'alert' }, error.message),
+    el('p', { class: 'quiet' }, error instanceof NotFound ? 'Choose a page above.' : isPassing ? 'It is requested again every few seconds.' : 'Reload it, or choose another page above.')))
   drawn = now
 }
 
@@ -117,14 +125,16 @@ function stale(why, isSilent = false) {
   if (why && !document.title.startsWith('! ')) document.title = `! ${document.title}`
 }
 
-// A page that is drawn again must not take the focus, nor the scrolling, from its user.
+// A page that is drawn again must not take the focus, nor the scrolling, nor what is open, from its user.
 function keepFocus(change) {
   const before = document.activeElement
   const isHere = page.contains(before)
   const address = before?.getAttribute?.('href')
+  const opened = [...page.querySelectorAll('details[open]')].map((each) => each.id)
   const [id, from, to, scroll] = [before?.id, before?.selectionStart, before?.selectionEnd, window.scrollY]
   const same = [...page.querySelectorAll('a')].filter((each) => each.getAttribute('href') === address).indexOf(before)
   change()
+  for (const each of opened) document.getElementById(each)?.setAttribute('open', '')
   if (isHere && before !== page) {
     const after = id ? document.getElementById(id) : address ? [...page.querySelectorAll('a')].filter((each) => each.getAttribute('href') === address)[Math.max(0, same)] : null
     after?.focus({ preventScroll: true })
@@ -156,7 +166,7 @@ async function ping() {
     await ask('ping')
     if (document.body.classList.contains('stale')) { stale(''); state.className = 'live'; state.textContent = drawnAt }
   } catch (error) {
-    if (error instanceof NoResponse) failed(error, drawn)
+    if (error instanceof NoResponse || error instanceof TokenNeeded) failed(error, drawn)
   } finally {
     pending -= 1
   }
@@ -187,7 +197,8 @@ whenDone(() => {
 })
 // A page that takes long is waited for: another request would be no faster.
 setInterval(() => {
-  if (pending || document.hidden) return
+  // Until the token is typed in, each request would be refused.
+  if (pending || document.hidden || document.getElementById('token')) return
   if (isLive() && !isBusy()) draw()
   else if (drawnAt) ping()
 }, REFRESH_MS)

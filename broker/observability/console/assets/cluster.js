@@ -1,9 +1,9 @@
 // The first page, events and settings.
 
-import { act, ask } from './api.js'
+import { NotFound, act, ask } from './api.js'
 import { chart } from './chart.js'
 import { settingForm } from './forms.js'
-import { badge, bytes, button, card, el, heading, link, notes, number, panel, ranges, search, several, span, table, tone, when, zone } from './views.js'
+import { badge, bytes, button, card, el, explained, heading, link, notes, number, panel, ranges, search, several, span, table, tone, when, zone } from './views.js'
 
 function disk(row) {
   if (row.offline_directories.length) return tone('bad', `${row.offline_directories.length} directories offline`)
@@ -30,7 +30,7 @@ function verdict(found) {
   const rows = problems(found)
   const stops = rows.filter((row) => row.stops).length
   const kind = stops ? 'bad' : rows.length ? 'warn' : 'good'
-  const text = !rows.length ? 'All brokers respond, all partitions are in sync'
+  const text = !rows.length ? `All brokers respond, all partitions are in sync${found.notes.length ? ' or being reassigned' : ''}`
     : `${several(rows.length, 'problem')}${stops ? `, ${number(stops)} of which ${stops === 1 ? 'stops' : 'stop'} clients` : '; clients are served'}`
   return el('p', { class: `verdict ${kind}` }, el('i', { 'aria-hidden': 'true' }), text)
 }
@@ -43,6 +43,11 @@ function faults(found) {
   ], rows, '', 'Problems'))
 }
 
+// As somebody wants it, and no problem: reassignments in progress.
+const inProgress = (found) => (found.notes.length ? panel('In progress', table([
+  ['what', (row) => row.finding, 'long'], ['what to do', (row) => advice(row.fix), 'long'],
+], found.notes, '', 'In progress')) : null)
+
 // Leads to the topics that are meant.
 const troubled = (count) => (count ? link(['topics'], number(count), { only: 'problems' }) : '0')
 
@@ -54,7 +59,7 @@ export async function cluster(context) {
   const reporting = found.rates_of_brokers < alive ? `${number(found.rates_of_brokers)} of ${number(alive)} brokers` : 'cluster'
   return [
     heading([], `Cluster ${found.cluster_id}`, found.read_only ? badge('read-only') : null),
-    verdict(found), faults(found),
+    verdict(found), faults(found), inProgress(found),
     el('div', { class: 'cards' },
       card('Brokers', `${number(alive)}${alive < found.brokers.length ? ` of ${number(found.brokers.length)}` : ''}`, alive < found.brokers.length ? 'bad' : ''),
       card('Controller', found.controller_id < 0 ? 'none' : `broker ${found.controller_id}`, found.controller_id < 0 ? 'bad' : ''),
@@ -69,11 +74,11 @@ export async function cluster(context) {
     notes(found.problems),
     panel('Brokers', () => table([
       ['broker', (row) => [link(['settings'], row.id, { broker: row.id }), ' ', row.id === found.controller_id ? badge('controller') : null, row.id === found.broker_id ? badge('this page') : null]],
-      ['state', (row) => (row.responds ? tone('good', 'responds') : row.alive ? el('span', { class: 'warn', title: row.problem }, 'did not respond') : tone('bad', 'not registered'))],
+      ['state', (row) => (row.responds ? tone('good', 'responds') : row.alive ? [tone('warn', 'did not respond'), row.problem ? el('div', { class: 'quiet' }, row.problem) : null] : tone('bad', 'not registered'))],
       ['listeners', (row) => row.listeners.join(' ') || '–', 'long'], ['rack', (row) => row.rack ?? '–', 'text'],
       ...(found.brokers.some((row) => row.machine !== null) ? [['worker', (row) => (row.machine === null ? '–' : `${row.worker} of ${row.machine}`), 'text']] : []),
       ['leads', (row) => number(row.leaders), 'number'], ['replicas', (row) => number(row.replicas), 'number'],
-      ['not in sync', (row) => (row.not_in_sync ? tone('warn', number(row.not_in_sync)) : '0'), 'number'],
+      ['not in sync', (row) => [row.not_in_sync ? tone('warn', number(row.not_in_sync)) : '0', row.copied ? ` + ${number(row.copied)} being reassigned` : null], 'number'],
       ['disks', disk],
     ], found.brokers, 'No brokers are known yet.', 'Brokers')),
     el('p', { class: 'quiet' }, `Served by broker ${found.broker_id}, for ${span(found.now_ms - found.started_ms)}: ${number(found.connections)} connections, ${bytes(found.peak_memory_bytes)} of memory at most.`),
@@ -83,6 +88,7 @@ export async function cluster(context) {
 export async function events(context) {
   const found = await ask('events', { search: context.query.search ?? '' })
   return [heading([], 'Events', search(context, 'find words')), notes(found.problems), panel(null,
+    found.events.length ? el('p', { class: 'quiet' }, `Newest first${found.more ? `; ${number(found.more)} older ones are left out` : ''}.`) : null,
     table([
       ['time', (row) => when(row.time_ms), 'when'],
       ['source', (row) => (row.brokers.length ? `broker ${ranges(row.brokers)}` : badge('cluster'))],
@@ -91,7 +97,13 @@ export async function events(context) {
 }
 
 export async function settings(context) {
-  const found = await ask('settings', { broker: context.query.broker ?? '-1' })
+  let found
+  try {
+    found = await ask('settings', { broker: context.query.broker ?? '-1' })
+  } catch (error) {
+    if (!(error instanceof NotFound)) throw error
+    return [heading([], 'Settings'), panel(null, el('p', { class: 'error', role: 'alert' }, error.message), el('p', {}, link(['settings'], 'Settings of the broker that serves this page')))]
+  }
   const wanted = (context.query.search ?? '').toLowerCase()
   const rows = found.settings.filter((row) => row.name.includes(wanted))
   rows.sort((one, other) => (one.source === 'default') - (other.source === 'default'))
@@ -101,7 +113,7 @@ export async function settings(context) {
       found.brokers.map((each) => el('option', { value: each, selected: each === found.broker_id ? '' : null }, `broker ${each}`))),
     search(context, 'find a setting')), notes(found.problems),
   panel(null, table([
-    ['setting', (row) => el('span', { title: row.documentation }, row.name), 'long'], ['value', (row) => row.value ?? 'null', 'long'],
+    ['setting', (row) => explained(`about-${row.name}`, row.name, row.documentation), 'long'], ['value', (row) => row.value ?? 'null', 'long'],
     ['from', (row) => (row.source === 'default' ? el('span', { class: 'quiet' }, 'default') : badge(row.source))],
     ['', (row) => (row.read_only ? el('span', { class: 'quiet' }, 'needs a restart') : button(`change-${row.name}`, 'change', () => settingForm(row, `Broker ${found.broker_id}, at run time`, send(row)), 'small')), 'when'],
   ], rows, wanted ? `No setting has "${wanted}" in its name.` : 'No settings.', 'Settings'))]

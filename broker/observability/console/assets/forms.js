@@ -11,7 +11,7 @@ export function say(text) {
   const place = document.getElementById('done')
   place.textContent = text
   place.classList.add('shown')
-  setTimeout(() => { if (place.textContent === text) place.classList.remove('shown') }, 6000)
+  setTimeout(() => { if (place.textContent === text) place.classList.remove('shown') }, Math.max(6000, text.length * 80))
 }
 
 function control(field, index) {

@@ -3,11 +3,13 @@
 import { act, ask } from './api.js'
 import { chart, spark } from './chart.js'
 import { deletion, dialog } from './forms.js'
-import { badge, button, card, el, heading, link, notes, number, pager, panel, ranges, search, seconds, several, short, span, table, tone, when } from './views.js'
+import { access } from './security.js'
+import { badge, button, card, el, heading, lacking, link, notes, number, pager, panel, ranges, search, seconds, several, short, span, table, tone, when } from './views.js'
 
 const STATES = { Stable: 'good', Empty: '', Dead: 'bad' }
 const state = (row) => tone(STATES[row.state] ?? 'warn', row.state)
-const behind = (row) => (row.lag.length ? number(row.lag.at(-1)[1]) : '–')
+const notCounted = (row) => `${several(row.uncounted, 'partition')} not counted`
+const behind = (row) => [row.lag.length ? number(row.lag.at(-1)[1]) : '–', row.uncounted ? [' ', el('small', { class: 'warn' }, `+ ${notCounted(row)}`)] : null]
 
 // The age of the oldest record that is not committed. Before its first sample the console knows only that it is older.
 const behindBy = (row) => (row.lag_at_least ? `≥ ${seconds(row.lag_seconds)}` : seconds(row.lag_seconds))
@@ -18,9 +20,9 @@ function pace({ lag, pace: found, ...row }) {
   const records = lag.length ? lag.at(-1)[1] : null
   // What was appended since the last commit is no lag that grows.
   const isNear = row.lag_seconds !== null && row.lag_seconds < NEAR_SECONDS && !row.lag_at_least
-  const catches = !found || records === null ? '–' : !records ? 'caught up' : isNear ? 'keeps up' : found.catch_up_seconds === null ? 'not at this pace' : span(found.catch_up_seconds * 1000)
+  const catches = !found || records === null ? '–' : !records ? (row.uncounted ? 'unknown' : 'caught up') : isNear ? 'keeps up' : found.catch_up_seconds === null ? 'not at this pace' : span(found.catch_up_seconds * 1000)
   return el('div', { class: 'cards' },
-    card('Lag', number(records), '', 'records not committed'),
+    card('Lag', number(records), row.uncounted ? 'warn' : '', row.uncounted ? notCounted(row) : 'records not committed'),
     card('Behind by', behindBy(row), '', 'age of the oldest of them'),
     card('Committed', found ? `${short(found.committed)}/s` : '–', '', 'records, last minute'),
     card('Appended', found ? `${short(found.appended)}/s` : '–', '', 'records, last minute'),
@@ -28,15 +30,18 @@ function pace({ lag, pace: found, ...row }) {
 }
 
 export async function groups(context) {
-  const found = await ask('groups', { search: context.query.search ?? '', first: context.query.first ?? 0 })
-  return [heading([], 'Groups', search(context, 'find a group')), notes(found.problems),
+  const { query } = context
+  const found = await ask('groups', { search: query.search ?? '', first: query.first ?? 0, sort: query.sort ?? '' })
+  const isSorted = query.sort === 'lag'
+  return [heading([], 'Groups', search(context, 'find a group'),
+    el('button', { id: 'sort', type: 'button', 'aria-pressed': String(isSorted), onclick: () => context.set({ sort: isSorted ? '' : 'lag', first: '' }) }, isSorted ? 'By name' : 'Greatest lag first')), lacking(found), notes(found.problems),
     panel(null, table([
       ['group', (row) => link(['group', row.group], row.group), 'long'],
       ['state', state], ['protocol', (row) => row.type, 'text'], ['coordinator', (row) => `broker ${row.coordinator}`],
       ['members', (row) => number(row.members), 'number'], ['topics', (row) => row.topics.join(', ') || '–', 'long'],
       ['lag', behind, 'number'], ['behind by', behindBy, 'number'],
       ['last minutes', (row) => spark(row.lag)],
-    ], found.groups, context.query.search ? `No group has "${context.query.search}" in its id.` : 'There are no groups yet.', 'Groups'), pager(context, found),
+    ], found.groups, query.search ? `No group has "${query.search}" in its id.` : found.lacks ? 'There are none that may be shown.' : 'There are no groups yet.', 'Groups'), pager(context, found),
     el('p', { class: 'quiet' }, 'Behind by: the age of the oldest record that a group has not committed, estimated from end offsets every 5 seconds; ≥: older than this console has samples.'))]
 }
 
@@ -111,12 +116,16 @@ const assignment = (row) => (row.assigned ? Object.entries(row.assignment).map((
 // Their consumers may read from the beginning: the total is less than what they have to read.
 function uncommitted({ offsets, share }) {
   const count = share ? 0 : offsets.filter((row) => row.offset === null).length
-  return count ? el('p', { class: 'note' }, `${several(count, 'assigned partition')} without a committed offset: not counted in the lag.`) : null
+  const endless = offsets.filter((row) => row.offset !== null && row.lag === null).length
+  return [
+    count ? el('p', { class: 'note' }, `${several(count, 'assigned partition')} without a committed offset: not counted in the lag.`) : null,
+    endless ? el('p', { class: 'note' }, `${several(endless, 'partition')} whose end is not known, as its leader does not respond: not counted in the lag.`) : null,
+  ]
 }
 
 export async function group(context) {
   const [, name] = context.path
-  const found = await ask('group', { name })
+  const [found, allowed] = await Promise.all([ask('group', { name }), access('GROUP', name)])
   return [
     heading([[['groups'], 'Groups']], found.group,
       found.may.read ? button('reset', 'Reset offsets', () => resetForm(found)) : null,
@@ -131,16 +140,17 @@ export async function group(context) {
       ['assigned', (row) => number(row.assigned), 'number'], ['partitions', assignment, 'long'],
       ['member id', (row) => el('span', { class: 'quiet' }, row.member), 'long'],
     ], found.member_rows, 'No members.', 'Members')),
-    uncommitted(found),
+    ...uncommitted(found),
     panel('Offsets', () => table([
       ['topic', (row) => link(['topic', row.topic], row.topic), 'long'], ['partition', (row) => row.partition, 'number'],
       [found.share ? 'start offset' : 'committed', (row) => number(row.offset), 'number'], ['end', (row) => number(row.end_offset), 'number'],
       ['lag', (row) => number(row.lag), 'number'], ['behind by', behindBy, 'number'],
       ['assigned to', (row) => row.owner ?? '–', 'long'],
     ], found.offsets, 'No offsets committed.', 'Offsets')),
-    panel('Events', () => table([
+    panel('Events, newest first', () => table([
       ['time', (row) => when(row.time_ms), 'when'], ['event', (row) => row.kind], ['generation', (row) => row.generation, 'number'],
       ['member', (row) => row.member, 'long'], ['reason', (row) => row.reason, 'long'],
     ], found.events, found.no_events || 'No events yet.', 'Events')),
+    allowed,
   ]
 }

@@ -1,6 +1,6 @@
 // Browsing records, and producing one.
 
-import { act, ask, load } from './api.js'
+import { NoResponse, NotFound, TokenNeeded, Unavailable, act, ask, load, tell } from './api.js'
 import { dialog, say } from './forms.js'
 import { badge, bytes, button, decoded, el, hash, heading, link, notes, number, panel, several, table, when, zone } from './views.js'
 
@@ -66,10 +66,10 @@ const asked = (topic, query) => ({
 
 const recordTable = (topic, rows, empty) => table([
   ['partition', (row) => row.partition, 'number'],
-  ['offset', (row) => el('a', { href: hash(['records', topic], { partition: String(row.partition), offset: String(row.offset) }), title: 'link to this record' }, number(row.offset)), 'number'],
+  ['offset', (row) => el('a', { href: hash(['records', topic], { partition: String(row.partition), offset: String(row.offset) }) }, number(row.offset)), 'number'],
   ['time', (row) => when(row.time_ms), 'when'],
   ['key', (row) => decoded(row.key), 'long'], ['value', (row) => decoded(row.value), 'long wide'],
-  ['headers', (row) => (row.headers.length ? row.headers.map(([header, value]) => el('div', {}, el('span', { class: 'kind header' }, header), value === null ? 'null' : value.text)) : '–'), 'long'],
+  ['headers', (row) => (row.headers.length ? row.headers.map(([header, value]) => el('div', {}, el('span', { class: 'kind header' }, header), value === null ? 'null' : value.text)).concat(row.more_headers ? el('div', { class: 'quiet' }, `and ${several(row.more_headers, 'more header')}`) : []) : '–'), 'long'],
 ], rows, empty, 'Records')
 
 async function copyLink() {
@@ -91,7 +91,9 @@ async function save(topic, query) {
     const address = URL.createObjectURL(new Blob([found.text], { type: 'application/x-ndjson' }))
     el('a', { href: address, download: `${topic.slice(0, 100)}.jsonl` }).click()
     setTimeout(() => URL.revokeObjectURL(address), 60000)
-    const rest = `${found.is_cut ? ' There are more: a file has at most 5,000 records or 8 MiB.' : ''}${found.problems.length ? ` ${found.problems.join(' ')}` : ''}`
+    const { values, bytes: left } = found.omitted
+    const omitted = values ? ` Not whole: ${several(values, 'key, value or header', 'keys, values or headers')} above 1 MiB ${values === 1 ? 'is' : 'are'} left out (${bytes(left)}), the file has only the length.` : ''
+    const rest = `${omitted}${found.is_cut ? ' There are more: a file has at most 5,000 records or 8 MiB.' : ''}${found.problems.length ? ` ${found.problems.join(' ')}` : ''}`
     say(`${several(found.records, 'record')} saved as JSON lines.${rest}`)
   } catch (error) {
     say(`The records cannot be saved: ${error.message}`)
@@ -105,6 +107,8 @@ const KEPT = 500
 const IDLE_MS = 15 * 60000
 const RETRY_MS = 3000
 const PAUSE_MS = 1000
+// Rows that are higher are behind the head of the page.
+const HEADER = 60
 // Farther behind the end the page goes on with the newest.
 const BEHIND = 2000
 let follower = null
@@ -120,28 +124,96 @@ class Follower {
     this.at = this.positions(found)
     this.name = Array.from(crypto.getRandomValues(new Uint8Array(12)), (each) => each.toString(16).padStart(2, '0')).join('')
     this.status = el('p', { class: 'quiet', role: 'status' })
-    this.place = el('div', {})
+    this.newer = button('newer', '', () => this.release(), 'main')
+    this.newer.hidden = true
+    this.body = null
+    this.place = el('div', { class: 'followed' })
+    this.unseen = 0
+    this.expected = null
+    this.isReleased = false
     this.touched = Date.now()
     this.isStopped = false
-    this.draw('Waiting for records.')
+    this.isGone = false
+    this.show(this.rows, true)
+    this.say('Waiting for records.')
     this.run()
   }
 
   positions(found) { return found.partitions.map((each) => `${each.partition}:${each.next}`).join(',') }
 
-  stop() { this.isStopped = true }
+  stop() {
+    if (!this.isStopped) tell('unfollow', { follower: this.name })
+    this.isStopped = true
+  }
 
-  draw(text) {
+  // Whoever has scrolled down, or is in a row, reads there: newer records then come above it.
+  get isRead() { return this.place.contains(document.activeElement) || (!this.isReleased && scrollY > 0) }
+
+  scrolled() {
+    if (this.expected !== null && Math.abs(scrollY - this.expected) < 2) return
+    this.isReleased = false
+    this.expected = null
+    if (!scrollY) this.seen()
+  }
+
+  seen() {
+    this.unseen = 0
+    this.newer.hidden = true
+    if (this.isFrozen) this.show(this.rows, true)
+  }
+
+  // To the newest, which then come in view as they arrive.
+  release() {
+    this.newer.blur()
+    this.seen()
+    this.place.scrollIntoView({ block: 'start' })
+    this.isReleased = true
+    this.expected = scrollY
+  }
+
+  // What is read stays on the page, which takes no more rows until the newest are asked for.
+  freeze() {
+    this.isFrozen = true
+    this.newer.hidden = false
+    this.newer.textContent = 'newer records ↑'
+  }
+
+  show(rows, isWhole = false) {
+    const made = rows.length || isWhole ? recordTable(this.topic, rows, 'No records yet.') : null
+    if (isWhole || !this.body) {
+      this.isFrozen = false
+      this.body = made?.querySelector('tbody') ?? null
+      this.place.replaceChildren(this.newer, made)
+      return
+    }
+    if (!made) return
+    const isRead = this.isRead
+    if (isRead) {
+      this.unseen += rows.length
+      this.newer.hidden = false
+      this.newer.textContent = `${several(this.unseen, 'newer record')} ↑`
+    }
+    if (this.isFrozen) return
+    if (isRead && this.body.rows.length + rows.length > 2 * KEPT) { this.freeze(); return }
+    const anchor = isRead ? [...this.body.rows].find((row) => row.getBoundingClientRect().bottom > HEADER) : null
+    const before = anchor?.getBoundingClientRect().top
+    this.body.prepend(...made.querySelectorAll('tbody > tr'))
+    if (!isRead) while (this.body.rows.length > KEPT) this.body.lastElementChild.remove()
+    if (anchor) {
+      scrollBy({ top: anchor.getBoundingClientRect().top - before, behavior: 'instant' })
+      this.expected = this.isReleased ? scrollY : null
+    }
+  }
+
+  say(text) {
     this.status.replaceChildren(badge('live', 'good'), ` ${text} ${several(this.arrived, 'record')} since this page follows${this.rows.length >= KEPT ? `; the newest ${KEPT} are kept` : ''}${this.skipped ? `; ${number(this.skipped)} offsets were skipped, as they came too fast` : ''}.`)
-    // Text that is being read or selected does not move.
-    if (!this.place.contains(getSelection().anchorNode) || getSelection().isCollapsed) this.place.replaceChildren(recordTable(this.topic, this.rows, 'No records yet.'))
   }
 
   async run() {
     while (!this.isStopped) {
       if (Date.now() - this.touched > IDLE_MS) {
-        this.isStopped = true
-        this.status.textContent = 'Following has stopped: nobody has used this page for 15 minutes. Choose "Show" or "Follow" to go on.'
+        this.stop()
+        this.status.textContent = 'Following has stopped: nobody has used this page for 15 minutes. Choose "Show" or "Follow new records" to go on.'
         return
       }
       if (document.hidden) { await pause(PAUSE_MS); continue }
@@ -158,11 +230,21 @@ class Follower {
           this.skipped += behind
           this.at = this.positions(newest)
           this.rows = [...newest.records].reverse()
-        }
-        if (found.records.length || found.problems.length || !this.arrived) this.draw(found.problems.length ? found.problems.join(' ') : behind ? `${number(behind)} offsets behind the end.` : 'Up to the end.')
+          if (this.isRead) this.freeze()
+          else this.show(this.rows, true)
+        } else this.show([...found.records].reverse())
+        if (found.records.length || found.problems.length || !this.arrived) this.say(found.problems.length ? found.problems.join(' ') : behind ? `${number(behind)} offsets behind the end.` : 'Up to the end.')
         if (found.problems.length) await pause(PAUSE_MS)
       } catch (error) {
         if (this.isStopped) return
+        if (!(error instanceof NoResponse || error instanceof Unavailable)) {
+          // The topic is deleted, or may not be read any more: no other try would help.
+          this.isGone = !(error instanceof TokenNeeded)
+          this.stop()
+          this.status.textContent = `Following has stopped: ${error.message}`
+          if (!this.isGone) dispatchEvent(new HashChangeEvent('hashchange'))  // asks for the token
+          return
+        }
         this.status.textContent = `${error.message} Trying again every few seconds.`
         await pause(RETRY_MS)
       }
@@ -172,6 +254,9 @@ class Follower {
 
 const pause = (ms) => new Promise((done) => { setTimeout(done, ms) })
 
+addEventListener('scroll', () => follower?.scrolled(), { passive: true })
+// The page may come back by the button of the browser: it asks for its place again then.
+addEventListener('pagehide', () => { if (follower && !follower.isStopped) tell('unfollow', { follower: follower.name }) })
 for (const kind of ['pointerdown', 'keydown', 'scroll']) addEventListener(kind, () => { if (follower) follower.touched = Date.now() }, { passive: true })
 
 // Called before each page is drawn: another one does not follow.
@@ -185,8 +270,15 @@ export async function records(context) {
   const [, topic] = context.path
   const { query } = context
   const isFollowing = Boolean(query.follow)
-  if (!isFollowing || !follower || follower.isStopped) {
-    const found = await ask('messages', asked(topic, query))
+  if (!isFollowing || !follower || (follower.isStopped && !follower.isGone)) {
+    let found
+    try {
+      found = await ask('messages', asked(topic, query))
+    } catch (error) {
+      if (!(error instanceof NotFound)) throw error
+      // With the form, in which another partition can be chosen.
+      return [heading([[['topics'], 'Topics'], [['topic', topic], topic]], 'records'), panel(null, chooser(context), el('p', { class: 'error', role: 'alert' }, error.message))]
+    }
     if (!isFollowing) return recordsPage(context, found)
     follower?.stop()
     follower = new Follower(topic, query, found)
@@ -201,8 +293,7 @@ function recordsHead(context, partitions, isFollowing) {
   const last = Math.max(0, ...partitions.map((each) => each.partition))
   const follow = isFollowing
     ? button('follow', 'Stop following', () => context.set({ follow: '' }, { push: true }))
-    : button('follow', 'Follow', () => context.set({ follow: '1', offset: '', time: '' }, { push: true }))
-  follow.setAttribute('title', 'records as they arrive')
+    : button('follow', 'Follow new records', () => context.set({ follow: '1', offset: '', time: '' }, { push: true }))
   return [heading([[['topics'], 'Topics'], [['topic', topic], topic]], 'records', follow,
     button('download', 'Download', () => save(topic, context.query)), button('link', 'Copy link', copyLink),
     button('produce', 'Produce', () => produceForm(topic, last + 1, partitions.length === 1 ? last : 0)))]
@@ -229,6 +320,6 @@ function recordsPage(context, found) {
         isUnsearched ? 'The rest was not searched. ' : isFiltered && found.is_cut ? 'More records match. ' : null, older, ' ', onward,
         !single && !fromEnd && !found.at_end ? ['More follow: choose ', link(['records', topic], 'one partition', { ...query, partition: '0' }), ' to go through all.'] : null)),
     notes(found.problems),
-    panel(null, () => recordTable(topic, rows, empty), zone()),
+    panel(null, () => recordTable(topic, rows, empty), rows.length ? el('p', { class: 'quiet' }, 'An offset is a link to its record.') : null, zone()),
   ]
 }

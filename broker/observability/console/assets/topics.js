@@ -4,10 +4,18 @@ import { act, ask } from './api.js'
 import { chart } from './chart.js'
 import { deletion, dialog, settingForm } from './forms.js'
 import { produceForm } from './records.js'
-import { badge, bytes, button, el, hash, heading, link, notes, number, pager, panel, search, several, table, tone } from './views.js'
+import { access } from './security.js'
+import { badge, bytes, button, el, explained, hash, heading, lacking, link, notes, number, pager, panel, search, several, table, tone } from './views.js'
 
 const health = (row) => (row.offline ? tone('bad', `${row.offline} offline`)
-  : row.under_replicated ? tone('warn', `${row.under_replicated} under-replicated`) : tone('good', 'in sync'))
+  : row.under_replicated ? tone('warn', `${row.under_replicated} under-replicated`) : row.reassigned ? tone('', `${row.reassigned} being reassigned`) : tone('good', 'in sync'))
+
+// Replicas that a reassignment adds are not missing.
+function inSync(row) {
+  const missing = row.replicas.filter((each) => !row.isr.includes(each) && !row.adding.includes(each))
+  const left = row.adding.filter((each) => !row.isr.includes(each))
+  return [tone(missing.length ? 'warn' : '', row.isr.join(', ')), row.reassigned ? [' ', badge(left.length ? `reassignment: copying to broker ${left.join(', ')}` : 'reassignment')] : null]
+}
 
 // Lines of name=value.
 function parsed(text) {
@@ -36,13 +44,13 @@ export async function topics(context) {
   return [heading([], 'Topics', search(context, 'find a topic'),
     el('button', { id: 'only', type: 'button', 'aria-pressed': String(isOnly), onclick: () => context.set({ only: isOnly ? '' : 'problems', first: '' }) }, isOnly ? 'All topics' : 'Only problems'),
     button('create', 'Create topic', createForm, 'main')),
-    notes(found.problems),
+    lacking(found), notes(found.problems),
     panel(null, table([
       ['topic', (row) => [link(['topic', row.name], row.name), ' ', row.internal ? badge('internal') : null], 'long'],
       ['partitions', (row) => number(row.partitions), 'number'], ['replicas', (row) => number(row.replicas), 'number'],
       ['records', (row) => number(row.records), 'number'], ['size', (row) => bytes(row.size_bytes), 'number'],
       ['state', health],
-    ], found.topics, isOnly ? 'No such topic has a problem.' : context.query.search ? `No topic has "${context.query.search}" in its name.` : 'There are no topics yet.', 'Topics'), pager(context, found))]
+    ], found.topics, isOnly ? 'No such topic has a problem.' : context.query.search ? `No topic has "${context.query.search}" in its name.` : found.lacks ? 'There are none that may be shown.' : 'There are no topics yet.', 'Topics'), pager(context, found))]
 }
 
 function partitionsForm(found) {
@@ -57,7 +65,7 @@ function settingsPanel(found, context) {
   const send = (row) => (value) => act('topic/setting', { name: found.name, setting: row.name, value })
   const toggle = el('button', { id: 'all', type: 'button', class: 'small', 'aria-pressed': String(all), onclick: () => context.set({ all: all ? '' : '1' }) }, all ? 'only those set' : `all ${found.settings.length}`)
   return panel(null, el('div', { class: 'heading' }, el('h2', {}, all ? 'Settings' : 'Topic settings'), found.settings.length ? toggle : null), table([
-    ['setting', (row) => el('span', { title: row.documentation }, row.name), 'long'], ['value', (row) => row.value ?? 'null', 'long'],
+    ['setting', (row) => explained(`about-${row.name}`, row.name, row.documentation), 'long'], ['value', (row) => row.value ?? 'null', 'long'],
     ['from', (row) => (row.source === 'topic' ? badge('topic') : el('span', { class: 'quiet' }, row.source))],
     ['', (row) => (found.may.alter_configs ? button(`change-${row.name}`, 'change', () => settingForm(row, `Topic ${found.name}`, send(row)), 'small') : '')],
   ], rows, 'None set; broker defaults apply.', 'Settings'))
@@ -65,7 +73,7 @@ function settingsPanel(found, context) {
 
 export async function topic(context) {
   const [, name] = context.path
-  const found = await ask('topic', { name, first: context.query.first ?? 0 })
+  const [found, allowed] = await Promise.all([ask('topic', { name, first: context.query.first ?? 0 }), access('TOPIC', name)])
   const browse = (row) => link(['records', name], 'browse', { partition: row.partition })
   return [
     heading([[['topics'], 'Topics']], found.name,
@@ -80,13 +88,13 @@ export async function topic(context) {
       ['partition', (row) => row.partition],
       ['leader', (row) => (row.leader < 0 ? tone('bad', 'none') : row.leader)],
       ['replicas', (row) => row.replicas.join(', ')],
-      ['in sync', (row) => tone(row.isr.length < row.replicas.length ? 'warn' : '', row.isr.join(', '))],
+      ['in sync', inSync],
       ['first offset', (row) => number(row.start_offset), 'number'], ['end offset', (row) => number(row.end_offset), 'number'],
       ['size', (row) => bytes(row.size_bytes), 'number'],
       ['', (row) => (found.may.read ? browse(row) : '')],
     ], found.rows, 'No partitions.', 'Partitions'), pager(context, { ...found, total: found.partitions })),
     remotePanel(found.remote), remoteRates(found, context),
-    settingsPanel(found, context),
+    settingsPanel(found, context), allowed,
   ]
 }
 

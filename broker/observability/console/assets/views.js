@@ -72,6 +72,10 @@ export const tone = (kind, text) => el('span', { class: kind }, text)
 
 export const badge = (text, kind = '') => el('span', { class: `badge ${kind}` }, text)
 
+// A name with its explanation, which a tap opens. A page that is drawn again leaves it open.
+export const explained = (id, text, explanation) => (explanation
+  ? el('details', { id }, el('summary', { id: `${id}-name` }, text), el('p', { class: 'quiet' }, explanation)) : el('span', {}, text))
+
 export const card = (label, value, kind = '', note = '') => el('div', { class: `card ${kind}` }, el('span', {}, label), el('b', {}, value), note ? el('small', {}, note) : null)
 
 // Content that is a function is made here: where it fails, this panel says so and the others stand.
@@ -96,10 +100,13 @@ export const heading = (back, title, ...tools) => el('div', { class: 'heading' }
 export const notes = (problems) => (problems?.length
   ? el('div', { class: 'note', role: 'note' }, el('b', {}, 'This page is incomplete. '), problems.map((text) => el('div', {}, text))) : null)
 
+// Which right is missing for a whole list.
+export const lacking = (found) => (found.lacks ? el('div', { class: 'note', role: 'note' }, found.lacks) : null)
+
 // A cell is one element, as a phone shows it beside its label.
 const together = (cell) => (Array.isArray(cell) ? el('div', {}, cell) : cell)
 
-export const several = (count, word) => `${number(count)} ${word}${count === 1 ? '' : 's'}`
+export const several = (count, word, words = `${word}s`) => `${number(count)} ${count === 1 ? word : words}`
 
 // columns: [label, cell of a row, class]; a cell is text or a node.
 export function table(columns, rows, empty, label = '') {
@@ -135,6 +142,5 @@ export function pager(context, found) {
 
 export function decoded(data) {
   if (data === null) return el('span', { class: 'quiet' }, 'null')
-  const cut = data.text.length < data.bytes && data.kind === 'text' && data.bytes > 4096 ? ` … (${bytes(data.bytes)})` : ''
-  return el('div', { class: 'decoded' }, data.kind === 'text' ? null : el('span', { class: 'kind' }, data.kind), el('pre', {}, data.text + cut))
+  return el('div', { class: 'decoded' }, data.kind === 'text' ? null : el('span', { class: 'kind' }, data.kind), el('pre', {}, data.text))
 }

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ottla.broker.observability.console.cluster_views import Throttles
-from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.describe_configs import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
@@ -21,17 +21,13 @@ async def test_without_a_controller_it_is_said_that_another_broker_responds() ->
     async def ask_each(*_: Any) -> Any:
         return SimpleNamespace(responses={2: DescribeConfigsResponse(results=[answer])})
 
-    def controller() -> int:
-        raise KafkaError(ErrorCode.NOT_CONTROLLER, "The cluster has no controller now.")
-
     client = SimpleNamespace(
         brokers=lambda: [1, 2],
         ask=ask_each,
         ask_each=ask_each,
-        controller=controller,
         metadata=SimpleNamespace(snapshot=SimpleNamespace(topics={})),
     )
     parts: Any = SimpleNamespace(client=client, now_ms=lambda: 1_700_000_000_000)
     viewer: Any = SimpleNamespace(may_on_cluster=lambda _: True)
-    found = await Throttles(parts).problems(viewer)
+    found = await Throttles(parts).problems(viewer, None)
     assert [each.check for each in found] == ["wrong-broker"]

@@ -5,8 +5,9 @@ from typing import Any, cast
 
 import pytest
 
+from ottla.broker.observability.console.cluster_client import Responses
 from ottla.broker.observability.console.groups import GroupViews, summed
-from ottla.broker.observability.console.groups_of_cluster import MemberRow
+from ottla.broker.observability.console.groups_of_cluster import GroupRow, MemberRow
 from ottla.broker.observability.console.history import Lag
 from ottla.protocol.topics import TopicPartition
 
@@ -39,6 +40,48 @@ def test_the_reports_of_all_brokers_are_added_up() -> None:
     assert (found["delivered"], found["redelivered"], found["expired_locks"]) == (11, 2, 4)
     assert found["acknowledged"] == {"accept": 6, "reject": 0}
     assert summed({}, lambda topic: True)["oldest_lock_ms"] is None
+
+
+@pytest.mark.parametrize(("kind", "uncounted"), [("classic", 3), ("consumer", 3), ("share", 1)])
+def test_partitions_that_are_not_counted_are_no_lag_of_0(kind: str, uncounted: int) -> None:
+    """A group without a lag is caught up only when all its partitions are measured."""
+    orders = [TopicPartition("orders", index) for index in range(4)]
+    lags = {orders[0]: Lag(7, 7, 0, 0.0), orders[1]: Lag(7, None, None, None)}
+    history = SimpleNamespace(lags=lambda _: lags, is_sampled=lambda _: True)
+    views = GroupViews(cast("Any", None), cast("Any", history))
+    group = GroupRow("g", 1, "Stable", kind)
+    members = [MemberRow("m", None, "client", "/10.0.0.1", orders)]
+    assert views._uncounted(group, members) == uncounted
+    history.is_sampled = lambda _: False
+    assert views._uncounted(group, members) == 1  # nobody knows what it has committed
+
+
+async def test_groups_with_the_greatest_lag_come_first() -> None:
+    lags = {"a": 5, "b": None, "c": 0, "d": 900, "e": 5}
+
+    async def fresh(*_: object) -> None:
+        """All is known."""
+
+    async def nothing(*_: object) -> Responses:
+        return Responses({}, [])
+
+    history = SimpleNamespace(
+        fresh=fresh,
+        groups={name: GroupRow(name, 1, "Stable", "classic") for name in lags},
+        lag=lags.get,
+        lags=lambda _: {},
+        lag_points=lambda _: [],
+        lag_seconds=lambda _: None,
+        is_at_least=lambda _: False,
+        problems=[],
+    )
+    viewer = cast("Any", SimpleNamespace(may_on_cluster=lambda _: True))
+    client = SimpleNamespace(ask_each=nothing)
+    views = GroupViews(cast("Any", client), cast("Any", history))
+    found = await views.listed("", 0, viewer, by_lag=True)
+    assert [each["group"] for each in found["groups"]] == ["d", "a", "e", "c", "b"]
+    found = await views.listed("", 0, viewer)
+    assert [each["group"] for each in found["groups"]] == sorted(lags)
 
 
 @pytest.mark.parametrize("is_share", [False, True])

@@ -50,7 +50,11 @@ def client() -> Client:
 
 @pytest.fixture
 def views(client: Client) -> TopicViews:
-    history = cast("History", SimpleNamespace(topic_rate=lambda name: []))
+    async def reassignments() -> None:
+        """None are known."""
+
+    double = SimpleNamespace(topic_rate=lambda name: [], reassignments=reassignments)
+    history = cast("History", double)
     return TopicViews(cast("ClusterClient", client), history)
 
 
