@@ -170,11 +170,22 @@ class Cluster(RunsInBlock):
             }
             with ThreadPoolExecutor(self._count) as pool:
                 list(pool.map(Broker.start, self._brokers.values()))
-            for broker in self._brokers.values():
-                broker.wait_for_metadata(self._is_complete)
+            self._wait_until_complete()
         except BaseException:
             self.stop()
             raise
+
+    def start_stopped(self) -> None:
+        """Start the brokers that were stopped or have crashed; return when all know each other."""
+        stopped = [broker for broker in self.brokers if not broker.is_running]
+        for broker in stopped:
+            broker.start()
+        if stopped:
+            self._wait_until_complete()
+
+    def _wait_until_complete(self) -> None:
+        for broker in self._brokers.values():
+            broker.wait_for_metadata(self._is_complete)
 
     def _is_complete(self, snapshot: MetadataSnapshot) -> bool:
         return len(snapshot.brokers) == self._count and snapshot.controller_id in self._brokers
