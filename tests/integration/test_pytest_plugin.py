@@ -341,10 +341,10 @@ def deliver(producer, topic):
 
 
 def test_leaves_a_fault(kafka_topic, producer, request):
-    broker = request.getfixturevalue("kafka_broker")
-    assert broker.server.config.num_partitions == 4
-    assert broker.end_offset(kafka_topic, 1) == 0
-    broker.faults.error("Produce", "INVALID_RECORD")
+    kafka_broker = request.getfixturevalue("kafka_broker")
+    assert kafka_broker.server.config.num_partitions == 4
+    assert kafka_broker.end_offset(kafka_topic, 1) == 0
+    kafka_broker.faults.error("Produce", "INVALID_RECORD")
     assert deliver(producer, kafka_topic) is not None
 
 
