@@ -15,25 +15,26 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.cluster.metadata_cache import MetadataSnapshot
 from ottla.broker.config.resource_rules import replica_settings
 from ottla.broker.testing.block import RunsInBlock
 from ottla.broker.testing.embedded import (
-    NOT_RUNNING,
     START_SECONDS,
     STOP_SECONDS,
     Broker,
-    setting_name,
+    settings_of,
 )
+from ottla.broker.testing.hints import CLUSTER, CLUSTER_ATTRIBUTES, TOPIC, missing, refuse, refuses
 from ottla.broker.testing.security import Library, Mechanism, Security
 from ottla.controller.zookeeper_server.server import ZooKeeperServer
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 TICK_TIME_MS = 500
+_NOT_RUNNING = "the cluster is not running: call start(), or use it in a `with` block"
 SESSION_TIMEOUT_MS = 6000
 """Shorter than Kafka's 18 s, so that tests of a crash need not wait; long enough for a process
 whose threads share one interpreter."""
@@ -52,7 +53,10 @@ class Cluster(RunsInBlock):
         **settings: object,
     ) -> None:
         """`settings` are those of every broker, by Kafka's names with `_` for `.`; `tls`, `users`
-        and `acls` as for `Broker`."""
+        and `acls` as for `Broker`. Raises TypeError for arguments that other tools have."""
+        refuse(settings, CLUSTER)
+        if isinstance(brokers, Mapping):
+            refuse({"settings": brokers}, CLUSTER)
         if type(brokers) is not int:
             raise TypeError(f"brokers={brokers!r}: expected an int")
         if brokers < 1:
@@ -61,10 +65,10 @@ class Cluster(RunsInBlock):
         self._security = Security(tls, users, acls)
         self._tls = tls
         self._acls = acls
-        self._settings = {setting_name(name): each for name, each in settings.items()}
+        self._settings = settings_of(settings)
         self._pid = os.getpid()
         self._brokers: dict[int, Broker] = {}
-        self._zookeeper = ZooKeeperServer(tick_time_ms=TICK_TIME_MS)
+        self._zookeeper: ZooKeeperServer | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
@@ -72,24 +76,52 @@ class Cluster(RunsInBlock):
         """Each broker, for a test that failed."""
         return f"<Cluster of {self._count}: {self.brokers or 'not running'}>"
 
-    def __getitem__(self, broker_id: int) -> Broker:
-        """A broker by its id, from 1 on. Raises RuntimeError when the cluster is not running."""
+    if not TYPE_CHECKING:  # a type checker is to find them
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing(self, name, CLUSTER_ATTRIBUTES)
+
+    def __len__(self) -> int:
+        """The number of brokers, also of those that are not running."""
+        return self._count
+
+    def __iter__(self) -> Iterator[Broker]:
+        """The brokers in the order of their ids. Raises RuntimeError when the cluster is not
+        running."""
         if not self._brokers:
-            raise RuntimeError(NOT_RUNNING)
+            raise RuntimeError(_NOT_RUNNING)
+        return iter(self.brokers)
+
+    def __getitem__(self, broker_id: int) -> Broker:
+        """A broker by its id, from 1 on. Raises RuntimeError when the cluster is not running,
+        KeyError for another id and TypeError for one that is not a number."""
+        if type(broker_id) is not int:
+            raise TypeError(f"cluster[{broker_id!r}]: expected the id of a broker, an int")
+        if not self._brokers:
+            raise RuntimeError(_NOT_RUNNING)
         if broker_id not in self._brokers:
             raise KeyError(f"there is no broker {broker_id}: the ids are 1 to {self._count}")
         return self._brokers[broker_id]
 
     @property
     def brokers(self) -> list[Broker]:
+        """The brokers in the order of their ids; none when the cluster is not running."""
         return list(self._brokers.values())
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a broker is running."""
+        return bool(self._running())
+
+    def _running(self) -> list[Broker]:
+        return [broker for broker in self.brokers if broker.is_running]
 
     @property
     def bootstrap(self) -> str:
         """The addresses of all brokers, with commas. Raises RuntimeError when the cluster is not
         running."""
         if not self._brokers:
-            raise RuntimeError(NOT_RUNNING)
+            raise RuntimeError(_NOT_RUNNING)
         return ",".join(broker.bootstrap for broker in self._brokers.values())
 
     def client_config(
@@ -103,7 +135,10 @@ class Cluster(RunsInBlock):
 
     @property
     def zookeeper(self) -> str:
-        """The address of the ZooKeeper, for tools that read the znodes."""
+        """The address of the ZooKeeper, for tools that read the znodes. Raises RuntimeError when
+        the cluster is not running."""
+        if self._zookeeper is None:
+            raise RuntimeError(_NOT_RUNNING)
         return f"127.0.0.1:{self._zookeeper.port}"
 
     def start(self) -> None:
@@ -113,14 +148,14 @@ class Cluster(RunsInBlock):
         Raises ConfigError for a wrong setting, and RuntimeError when the cluster is running."""
         if self._thread is not None:
             raise RuntimeError("the cluster is running")
-        self._zookeeper = ZooKeeperServer(tick_time_ms=TICK_TIME_MS)
+        zookeeper = self._zookeeper = ZooKeeperServer(tick_time_ms=TICK_TIME_MS)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="ottla-zookeeper", daemon=True
         )
         self._thread.start()
         try:
-            self._call(self._zookeeper.start(), START_SECONDS)
+            self._call(zookeeper.start(), START_SECONDS)
             common: dict[str, Any] = {
                 "zookeeper.connect": self.zookeeper,
                 "zookeeper.session.timeout.ms": SESSION_TIMEOUT_MS,
@@ -135,11 +170,22 @@ class Cluster(RunsInBlock):
             }
             with ThreadPoolExecutor(self._count) as pool:
                 list(pool.map(Broker.start, self._brokers.values()))
-            for broker in self._brokers.values():
-                broker.wait_for_metadata(self._is_complete)
+            self._wait_until_complete()
         except BaseException:
             self.stop()
             raise
+
+    def start_stopped(self) -> None:
+        """Start the brokers that were stopped or have crashed; return when all know each other."""
+        stopped = [broker for broker in self.brokers if not broker.is_running]
+        for broker in stopped:
+            broker.start()
+        if stopped:
+            self._wait_until_complete()
+
+    def _wait_until_complete(self) -> None:
+        for broker in self._brokers.values():
+            broker.wait_for_metadata(self._is_complete)
 
     def _is_complete(self, snapshot: MetadataSnapshot) -> bool:
         return len(snapshot.brokers) == self._count and snapshot.controller_id in self._brokers
@@ -152,44 +198,61 @@ class Cluster(RunsInBlock):
         with ThreadPoolExecutor(self._count) as pool:
             list(pool.map(Broker.stop, self._brokers.values()))
         self._brokers = {}
-        loop, thread = self._loop, self._thread
-        if loop is None or thread is None:
+        loop, thread, zookeeper = self._loop, self._thread, self._zookeeper
+        if loop is None or thread is None or zookeeper is None:
             return
-        self._call(self._zookeeper.stop(), STOP_SECONDS)
-        self._loop = self._thread = None
+        self._call(zookeeper.stop(), STOP_SECONDS)
+        self._loop = self._thread = self._zookeeper = None
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
 
+    @refuses(TOPIC)
     def create_topic(
         self,
         name: str,
         partitions: int | None = None,
-        config: dict[str, object] | None = None,
+        config: Mapping[str, object] | None = None,
         *,
         replication_factor: int = -1,
+        **settings: object,
     ) -> None:
         """As `Broker.create_topic`, by the controller. Raises RuntimeError when no broker runs."""
-        running = [broker for broker in self.brokers if broker.is_running]
-        if not running:
-            raise RuntimeError(NOT_RUNNING)
         # Its error has the message; another broker has the code of the controller's response only.
-        running.sort(key=lambda broker: not broker.server.parts.controller.is_active)
-        running[0].create_topic(name, partitions, config, replication_factor=replication_factor)
+        self._controller().create_topic(
+            name, partitions, config, replication_factor=replication_factor, **settings
+        )
 
-    def end_offset(self, topic: str, partition: int = 0) -> int:
-        """The log end offset of a partition, on its leader: in a new topic, how many records were
-        written.
+    def delete_topic(self, name: str) -> None:
+        """As `Broker.delete_topic`, by the controller. Raises RuntimeError when no broker runs."""
+        self._controller().delete_topic(name)
+
+    def leader_of(self, topic: str, partition: int = 0) -> Broker:
+        """The broker that leads a partition.
 
         Raises KafkaError for a partition that does not exist or has no leader, and RuntimeError
         when no broker runs."""
-        running = [broker for broker in self.brokers if broker.is_running]
-        if not running:
-            raise RuntimeError(NOT_RUNNING)
-        leader = running[0].leader_of(topic, partition)
+        leader = self._any().leader_id(topic, partition)
         if leader not in self._brokers or not self._brokers[leader].is_running:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition}")
-        return self._brokers[leader].end_offset(topic, partition)
+        return self._brokers[leader]
+
+    def end_offset(self, topic: str, partition: int = 0) -> int:
+        """The log end offset of a partition, on its leader: in a new topic, how many records were
+        written. Raises as `leader_of`."""
+        return self.leader_of(topic, partition).end_offset(topic, partition)
+
+    def _controller(self) -> Broker:
+        """The running broker that is the controller, or any if none is now."""
+        running = self._running()
+        running.sort(key=lambda broker: not broker.server.parts.controller.is_active)
+        return running[0] if running else self._any()
+
+    def _any(self) -> Broker:
+        running = self._running()
+        if not running:
+            raise RuntimeError(_NOT_RUNNING)
+        return running[0]
 
     def _call(self, coroutine: Coroutine[Any, Any, None], seconds: float) -> None:
         assert self._loop is not None

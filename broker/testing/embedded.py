@@ -17,7 +17,9 @@ belongs to the process that started it: a forked child may connect to it, and en
 from __future__ import annotations
 
 import asyncio
+import difflib
 import os
+import re
 import shutil
 import tempfile
 import threading
@@ -25,7 +27,7 @@ import weakref
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.broker.cluster.metadata_cache import MetadataSnapshot
 from ottla.broker.config.broker_config import BrokerConfig
@@ -34,6 +36,7 @@ from ottla.broker.runtime.event_loop import new_event_loop
 from ottla.broker.server.broker_server import BrokerServer
 from ottla.broker.testing.block import RunsInBlock
 from ottla.broker.testing.faults import Faults, TopicsOfRequests
+from ottla.broker.testing.hints import BROKER, BROKER_ATTRIBUTES, TOPIC, missing, refuse, refuses
 from ottla.broker.testing.security import Library, Mechanism, Security
 from ottla.controller.admin.topic_admin import NewTopic
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -48,6 +51,13 @@ _DEFAULTS = {
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
 }
+
+# An address where a directory is expected.
+_ADDRESS = re.compile(r"(\w+://)?[\w.-]*:\d+(,.*)?")
+_PORT_MAX = 65535
+
+# Arguments of `create_topic`; others are settings of the topic.
+_TOPIC_ARGUMENTS = ("partitions", "replication_factor", "config")
 
 Result = TypeVar("Result")
 
@@ -70,6 +80,17 @@ def setting_name(name: str) -> str:
     return name.replace("__", "\0").replace("_", ".").replace("\0", "_")
 
 
+def settings_of(named: Mapping[str, object]) -> dict[str, str]:
+    """Settings by Kafka's names. Raises TypeError for one that is given twice."""
+    found: dict[str, str] = {}
+    for name, value in named.items():
+        kafka_name = setting_name(name)
+        if kafka_name in found:
+            raise TypeError(f"the setting {kafka_name} is given twice")
+        found[kafka_name] = _text(value)
+    return found
+
+
 class Broker(RunsInBlock):
     """One broker on a thread of its own: a context manager, or `start` and `stop`.
 
@@ -82,31 +103,39 @@ class Broker(RunsInBlock):
         self,
         directory: str | Path | None = None,
         *,
+        port: int = 0,
         tls: bool = False,
         users: Mapping[str, str] | None = None,
         acls: Mapping[str, Iterable[str]] | None = None,
         **settings: object,
     ) -> None:
         """Keeps data in `directory`; by default in a temporary one that `stop` removes. A start
-        after it begins with an empty one.
+        after it begins with an empty one. `port` is that of the listener; by default a free one is
+        chosen.
 
         `tls`: clients connect with TLS. `users`: names and passwords, with which they authenticate
         by SASL. `acls`: what each user may do, such as {"alice": ["READ topic:orders"]}; without it
         every user may do everything. `client_config` returns the settings for clients.
 
         `settings` are broker settings by Kafka's names with `_` for `.` (`__` for `_`). They are
-        checked by `start`. Raises ValueError for wrong users or ACLs."""
-        self._temporary = directory is None
-        if directory is None:
-            self._make_directory()
-        else:
-            self._directory = Path(directory)
+        checked by `start`. Raises ValueError for wrong users or ACLs, and TypeError for arguments
+        that other tools have."""
+        refuse(settings, BROKER)
+        given = _checked_directory(directory)
+        self._wanted_port = _checked_port(port)
+        self._settings = settings_of(settings)
         #: Who starts and stops the broker, for the errors: a sentence, if it is not the caller.
         self.owner = ""
         self._security = Security(tls, users, acls)
-        self._settings = {setting_name(name): _text(each) for name, each in settings.items()}
         if "listeners" in self._settings and not self._security.is_default:
             raise ValueError("tls and users choose the listener: drop the setting listeners")
+        if "listeners" in self._settings and port:
+            raise ValueError(f"port={port} chooses the listener: drop the setting listeners")
+        self._temporary = given is None
+        if given is None:
+            self._make_directory()
+        else:
+            self._directory = given
         self._port = 0
         self._server: BrokerServer | None = None
         self._faults: Faults | None = None
@@ -118,6 +147,11 @@ class Broker(RunsInBlock):
         self._directory = Path(tempfile.mkdtemp(prefix="ottla-"))
         # Also when `stop` is never called: at the end of the process.
         self._remove_directory = weakref.finalize(self, _remove, self._directory, os.getpid())
+
+    if not TYPE_CHECKING:  # a type checker is to find them
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing(self, name, BROKER_ATTRIBUTES)
 
     def __getstate__(self) -> object:
         raise TypeError("a broker cannot be passed to another process: pass broker.bootstrap")
@@ -190,10 +224,11 @@ class Broker(RunsInBlock):
             raise RuntimeError(_IN_THE_PARENT)
         if self._temporary and not self._remove_directory.alive:
             self._make_directory()
+        port = self._port or self._wanted_port
         config = BrokerConfig(
             {
                 "log.dirs": str(self._directory),
-                "listeners": f"{self._security.protocol}://127.0.0.1:{self._port}",
+                "listeners": f"{self._security.protocol}://127.0.0.1:{port}",
                 **_DEFAULTS,
                 **self._security.settings(),
                 **self._settings,
@@ -246,6 +281,7 @@ class Broker(RunsInBlock):
         self._end(crash=crash)
         self.start()
 
+    @refuses(TOPIC)
     def create_topic(
         self,
         name: str,
@@ -253,13 +289,18 @@ class Broker(RunsInBlock):
         config: Mapping[str, object] | None = None,
         *,
         replication_factor: int = -1,
+        **settings: object,
     ) -> None:
         """Create a topic and wait until all its partitions have a leader.
 
-        `config` holds topic settings by Kafka's names, which are checked as for every client. The
-        numbers of partitions and replicas are those of the broker's settings unless they are given.
-        Raises KafkaError, whose `name` is for example "TOPIC_ALREADY_EXISTS", and TypeError for an
-        argument of another type."""
+        `config` holds topic settings by Kafka's names, which are checked as for every client;
+        `settings` are more of them, with `_` for `.`. The numbers of partitions and replicas are
+        those of the broker's settings unless they are given. Raises KafkaError, whose `name` is for
+        example "TOPIC_ALREADY_EXISTS", and TypeError for an argument of another type or name."""
+        for given in settings:
+            matches = difflib.get_close_matches(given, _TOPIC_ARGUMENTS, n=1, cutoff=0.8)
+            if matches:
+                raise TypeError(f"{given}=...: did you mean {matches[0]}?")
         if not isinstance(name, str):
             raise TypeError(f"name={name!r}: expected a str")
         for what, number in {
@@ -272,12 +313,16 @@ class Broker(RunsInBlock):
             isinstance(config, Mapping) and all(isinstance(key, str) for key in config)
         ):
             raise TypeError(f"config={config!r}: expected {{name: value}}")
+        more = settings_of(settings)
+        twice = more.keys() & (config or {}).keys()
+        if twice:
+            raise TypeError(f"the setting {min(twice)} is given twice")
         topic = NewTopic(
             name,
             -1 if partitions is None else partitions,
             replication_factor,
             None,
-            {key: _text(value) for key, value in (config or {}).items()},
+            {key: _text(value) for key, value in (config or {}).items()} | more,
         )
         self._call(self._create_topic(topic), START_SECONDS)
 
@@ -313,6 +358,29 @@ class Broker(RunsInBlock):
         if not await parts.metadata.wait_until(is_led, int(START_SECONDS * 1000)):
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {name} has no leader")
 
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and wait until the broker has removed it.
+
+        Raises KafkaError, whose `name` is "UNKNOWN_TOPIC_OR_PARTITION" for a topic that does not
+        exist, and "NOT_CONTROLLER" for a broker of a cluster that another one controls."""
+        if not isinstance(name, str):
+            raise TypeError(f"name={name!r}: expected a str")
+        self._call(self._delete_topic(name), START_SECONDS)
+
+    async def _delete_topic(self, name: str) -> None:
+        parts = self.server.parts
+        if not parts.controller.is_active:
+            raise KafkaError(
+                ErrorCode.NOT_CONTROLLER, "another broker decides: call cluster.delete_topic"
+            )
+        code, message = (await parts.controller.delete_topics([name]))[name]
+        if code:
+            raise KafkaError(code, message or f"topic {name} was not deleted")
+        if not await parts.metadata.wait_until(
+            lambda snapshot: name not in snapshot.topics, int(START_SECONDS * 1000)
+        ):
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"topic {name} is still there")
+
     def wait_for_metadata(self, accepted: Callable[[MetadataSnapshot], bool]) -> None:
         """Return when the broker's metadata are `accepted`. Private, as `server` is."""
         waiting = self.server.parts.metadata.wait_until(accepted, int(START_SECONDS * 1000))
@@ -337,7 +405,7 @@ class Broker(RunsInBlock):
             raise _unknown(topic, partition)
         return found.log.log_end_offset
 
-    def leader_of(self, topic: str, partition: int) -> int:
+    def leader_id(self, topic: str, partition: int) -> int:
         """The id of the leader in the broker's metadata, -1 without one. Raises KafkaError for a
         partition that does not exist. Private, as `server` is."""
         known = self.server.parts.metadata.snapshot.topics.get(topic)
@@ -402,6 +470,27 @@ def _leave_all_to_parent() -> None:
 
 
 os.register_at_fork(after_in_child=_leave_all_to_parent)
+
+
+def _checked_directory(directory: object) -> Path | None:
+    if isinstance(directory, Mapping):
+        refuse({"settings": directory}, BROKER)
+    if directory is not None and not isinstance(directory, str | os.PathLike):
+        raise TypeError(f"directory={directory!r}: expected a path; a port is Broker(port=29092)")
+    if isinstance(directory, str) and (not directory or _ADDRESS.fullmatch(directory)):
+        raise ValueError(
+            f"directory={directory!r} is not a path: the address is in `bootstrap`, and "
+            "Broker(port=29092) chooses the port"
+        )
+    return None if directory is None else Path(directory)
+
+
+def _checked_port(port: object) -> int:
+    if type(port) is not int:
+        raise TypeError(f"port={port!r}: expected an int, such as Broker(port=29092)")
+    if not 0 <= port <= _PORT_MAX:
+        raise ValueError(f"port={port}: expected 1 to {_PORT_MAX}, or 0 for a free one")
+    return port
 
 
 def _unknown(topic: str, partition: int) -> KafkaError:

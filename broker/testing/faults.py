@@ -21,7 +21,6 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.broker.requests.request_context import (
@@ -33,6 +32,7 @@ from ottla.broker.requests.request_context import (
     started,
 )
 from ottla.broker.runtime.tasks import spawn
+from ottla.broker.testing.hints import FAULT, FAULT_ATTRIBUTES, missing, refuses
 from ottla.broker.testing.names import ApiName, ErrorName
 from ottla.protocol.errors import ErrorCode, KafkaError, error_name
 from ottla.protocol.registry import API_BY_NAME, api_name
@@ -93,12 +93,7 @@ class Fault:
     def __enter__(self) -> Fault:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.remove()
 
     def remove(self) -> None:
@@ -144,8 +139,18 @@ class Faults:
         self._faults: dict[int, list[Fault]] = {}
         self._passed: set[RequestContext] = set()  # delayed already, now to be served
 
+    if not TYPE_CHECKING:  # a type checker is to find them
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing(self, name, FAULT_ATTRIBUTES)
+
+    def __repr__(self) -> str:
+        """Those in force, for a test that failed."""
+        return f"<Faults {[fault for faults in list(self._faults.values()) for fault in faults]}>"
+
     # -- kinds of faults ------------------------------------------------------------------------
 
+    @refuses(FAULT)
     def error(
         self,
         api: ApiName,
@@ -167,6 +172,7 @@ class Faults:
 
         return self._add(api, effect, topic, client_id, times, f"error {error_name(number)}")
 
+    @refuses(FAULT)
     def delay(
         self,
         api: ApiName,
@@ -192,6 +198,7 @@ class Faults:
 
         return self._add(api, effect, topic, client_id, times, f"delay {delay_ms} ms")
 
+    @refuses(FAULT)
     def drop(
         self,
         api: ApiName,
@@ -215,6 +222,7 @@ class Faults:
 
         return self._add(api, _losing(lost, executed), topic, client_id, times, "drop")
 
+    @refuses(FAULT)
     def disconnect(
         self,
         api: ApiName,

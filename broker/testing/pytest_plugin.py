@@ -8,10 +8,9 @@ The broker is imported when the first test uses a fixture, not when pytest start
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -29,18 +28,12 @@ _NAME_MAX = 200
 
 _numbers = count(1)
 
-# What a mark may have beside settings of the topic.
-_TOPIC_ARGUMENTS = ("partitions", "replication_factor", "config")
+# The fixtures whose brokers serve several tests, and their values that are in use.
+_SERVING = ("kafka_broker", "kafka_cluster")
+_LIVE: pytest.StashKey[dict[Any, Any]] = pytest.StashKey()
 
-_NAME_IS_MADE = "the fixture makes the name; kafka_broker.create_topic(name) takes one"
-# Arguments that other clients have, and what the mark has instead.
-_OF_OTHER_CLIENTS = {
-    "name": _NAME_IS_MADE,
-    "topic": _NAME_IS_MADE,
-    "replicas": "did you mean replication_factor?",
-    "num_partitions": "did you mean partitions?",
-    "settings": "did you mean config?",
-}
+# Arguments of `Broker` that a line of the ini file cannot have.
+_IN_CONFTEST = ("users", "acls", "port", "directory")
 
 # Where the controlling process of pytest-xdist tells its workers the address of the shared broker.
 _WORKER_INPUT = "ottla_shared_broker"
@@ -71,8 +64,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "kafka_topic(partitions=1, replication_factor=-1, config={}, **config): the topic that "
-        "the fixture kafka_topic creates; topic settings with _ for .",
+        "kafka_topic(partitions=1, replication_factor=-1, name=None, config={}, **config): the "
+        "topic that the fixture kafka_topic creates; topic settings with _ for .",
     )
     _scope("kafka_broker", config)  # a wrong one is an error of the run, not of pytest
 
@@ -114,6 +107,11 @@ def _settings(config: pytest.Config) -> dict[str, Any]:
         name, equals, value = line.partition("=")
         if not equals:
             raise pytest.UsageError(f"kafka_broker_settings: {line!r} is not name=value")
+        if name.strip() in _IN_CONFTEST:
+            raise pytest.UsageError(
+                f"kafka_broker_settings: {line!r} is an argument of Broker: write the fixture "
+                f"kafka_broker in conftest.py, with Broker({name.strip()}=...)"
+            )
         found[name.strip()] = value.strip()
     tls = found.get("tls")
     if tls is not None:
@@ -159,11 +157,11 @@ def kafka_broker_factory(pytestconfig: pytest.Config) -> Iterator[Callable[..., 
 
     started: list[Broker] = []
 
-    def start(**settings: object) -> Broker:
+    def start(*directory: Any, **settings: object) -> Broker:
         names = {setting_name(name) for name in settings}
         given = {k: v for k, v in _settings(pytestconfig).items() if setting_name(k) not in names}
         arguments: dict[str, Any] = {**given, **settings}
-        broker = Broker(**arguments)
+        broker = Broker(*directory, **arguments)
         broker.start()
         broker.owner = "kafka_broker_factory starts the broker, and the end of the test stops it"
         started.append(broker)
@@ -175,33 +173,118 @@ def kafka_broker_factory(pytestconfig: pytest.Config) -> Iterator[Callable[..., 
 
 
 @pytest.fixture
-def kafka_topic(kafka_broker: Broker, request: pytest.FixtureRequest) -> str:
-    """The name of a new topic; `@pytest.mark.kafka_topic(partitions=3)` configures it."""
+def kafka_topic(kafka_broker: Broker, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The name of a new topic; `@pytest.mark.kafka_topic(partitions=3)` configures it, and so does
+    `@pytest.mark.parametrize("kafka_topic", [...], indirect=True)`, with a name or a dictionary.
+
+    A topic whose name is given is deleted after the test."""
+    broker: Any = _broker_of_topic(kafka_broker, request)
+    wanted: dict[str, Any] = {"partitions": 1}  # end_offset(kafka_topic) is that of the whole topic
+    wanted |= _marked(request) | _parameter(request)
+    name = wanted.get("name")
+    wanted["name"] = _new_name(request) if name is None else name
+    try:
+        broker.create_topic(**wanted)
+    except TypeError as error:
+        raise pytest.UsageError(f"kafka_topic: {error}") from None
+    yield wanted["name"]
+    if name is not None and broker.is_running:
+        _delete(broker, name)
+
+
+def _broker_of_topic(kafka_broker: Any, request: pytest.FixtureRequest) -> Any:
+    """The broker or cluster that the test uses, directly or by its other fixtures."""
+    used = _used_beside("kafka_topic", request.node)
+    found = kafka_broker
+    if "kafka_broker" not in used:
+        if "kafka_cluster" in used:
+            found = request.getfixturevalue("kafka_cluster")
+        elif "kafka_broker_factory" in used:
+            raise pytest.UsageError(
+                "kafka_topic is a topic of kafka_broker, and this test uses kafka_broker_factory: "
+                "call create_topic of that broker, or name the fixture that starts it kafka_broker"
+            )
+    if not hasattr(found, "create_topic"):
+        raise pytest.UsageError(
+            f"kafka_topic creates topics on kafka_broker, which is {found!r} here: return a Broker "
+            "or a Cluster of ottla.testing from that fixture"
+        )
+    return found
+
+
+def _used_beside(name: str, item: Any) -> set[str]:
+    """The fixtures of a test but those that only the fixture `name` uses."""
+    info = getattr(item, "_fixtureinfo", None)  # not of every kind of test
+    found: set[str] = {name}
+    waiting = list(info.initialnames) if info is not None else ["kafka_broker"]
+    while waiting:  # bounded: each fixture of the test once
+        each = waiting.pop()
+        if each not in found:
+            found.add(each)
+            definitions = info.name2fixturedefs.get(each, ()) if info is not None else ()
+            waiting += [argument for each in definitions for argument in each.argnames]
+    return found
+
+
+def _marked(request: pytest.FixtureRequest) -> dict[str, Any]:
     mark = request.node.get_closest_marker("kafka_topic")
-    wanted = dict(mark.kwargs) if mark is not None else {}
     if mark is not None and mark.args:
         raise pytest.UsageError(
             f"kafka_topic{mark.args}: name the argument, such as kafka_topic(partitions=3)"
         )
-    named = {name: wanted.pop(name) for name in _TOPIC_ARGUMENTS if name in wanted}
-    named.setdefault("partitions", 1)  # end_offset(kafka_topic) is that of the whole topic
-    config = {**named.pop("config", {})}
-    for key, value in wanted.items():
-        if key in _OF_OTHER_CLIENTS:
-            raise pytest.UsageError(f"kafka_topic({key}=...): {_OF_OTHER_CLIENTS[key]}")
-        matches = difflib.get_close_matches(key, _TOPIC_ARGUMENTS, n=1, cutoff=0.8)
-        if matches:
-            raise pytest.UsageError(f"kafka_topic({key}=...): did you mean {matches[0]}?")
-        config[key if "." in key else key.replace("_", ".")] = value
+    return dict(mark.kwargs) if mark is not None else {}
+
+
+def _parameter(request: pytest.FixtureRequest) -> dict[str, Any]:
+    if not hasattr(request, "param"):
+        return {}
+    if isinstance(request.param, str):
+        return {"name": request.param}
+    if isinstance(request.param, Mapping):
+        return dict(request.param)
+    raise pytest.UsageError(
+        f"kafka_topic: the parameter {request.param!r} is neither a name nor a dictionary, such as "
+        "{'partitions': 3, 'retention.ms': 1000}"
+    )
+
+
+def _new_name(request: pytest.FixtureRequest) -> str:
     plain = re.sub(r"[^a-zA-Z0-9._-]+", "-", request.node.name)[:_NAME_MAX].strip(".-")
     worker = os.environ.get("PYTEST_XDIST_WORKER", "")
-    name = "-".join(part for part in (plain, worker, str(next(_numbers))) if part)
-    kafka_broker.create_topic(name, config=config, **named)
-    return name
+    return "-".join(part for part in (plain, worker, str(next(_numbers))) if part)
+
+
+def _delete(broker: Any, name: str) -> None:
+    from ottla.protocol.errors import ErrorCode, KafkaError
+
+    try:
+        broker.delete_topic(name)
+    except KafkaError as error:
+        if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # the test has deleted it
+            raise
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+) -> Iterator[None]:
+    """Remember the brokers of the fixtures, also of those that a conftest.py replaces."""
+    outcome: Any = yield
+    if fixturedef.argname in _SERVING and outcome.excinfo is None:
+        request.config.stash.setdefault(_LIVE, {})[fixturedef] = outcome.get_result()
+
+
+def pytest_fixture_post_finalizer(
+    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+) -> None:
+    request.config.stash.get(_LIVE, {}).pop(fixturedef, None)
 
 
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Remove the faults that the test left on the shared broker."""
-    broker = getattr(item, "funcargs", {}).get("kafka_broker")
-    if broker is not None and broker.is_running:
-        broker.faults.clear()
+    """Remove the faults that the test left, and start the brokers of a cluster that it stopped."""
+    for found in item.config.stash.get(_LIVE, {}).values():
+        if hasattr(found, "start_stopped"):
+            found.start_stopped()
+        for broker in getattr(found, "brokers", [found]):
+            if getattr(broker, "is_running", False):
+                broker.faults.clear()

@@ -23,8 +23,16 @@ from ottla.broker.testing.certificates import certificate_files
 from ottla.broker.testing.faults import nearest
 from ottla.controller.tree.znodes_security import LITERAL, PREFIXED, Acl, AclResource
 
-Library = Literal["confluent", "aiokafka", "kafka-python", "java"]
+Library = Literal["confluent", "confluent-kafka", "aiokafka", "kafka-python", "java"]
 """A client library whose settings `client_config` returns; "java" has Kafka's own names."""
+
+# Other names of the libraries: that of a module, or of the library below.
+_LIBRARIES = {
+    "confluent_kafka": "confluent",
+    "librdkafka": "confluent",
+    "rdkafka": "confluent",
+    "kafka": "kafka-python",
+}
 
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
@@ -39,6 +47,7 @@ _KINDS = {
     "cluster": ResourceType.CLUSTER,
 }
 _OPERATIONS = {each.name: each for each in Operation if each > Operation.ANY}
+_EXAMPLE = "such as users={'alice': 'secret'}"
 # It is a part of an option's name in JAAS.
 _USER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _LOGIN_MODULES = "org.apache.kafka.common.security"
@@ -118,7 +127,9 @@ class Security:
     ) -> dict[str, Any]:
         """The settings of a client; `user` is by default the first one."""
         if library not in get_args(Library):
-            raise ValueError(f"{library!r} is not a library: {_one_of(library, get_args(Library))}")
+            other = _LIBRARIES.get(str(library).lower())
+            hint = f"did you mean {other}?" if other else _one_of(library, get_args(Library))
+            raise ValueError(f"{library!r} is not a library: {hint}")
         if user is not None and user not in self.users:
             raise ValueError(f"{user!r} is not a user of this broker: {_one_of(user, self.users)}")
         if mechanism not in _MECHANISMS:
@@ -139,7 +150,8 @@ class Security:
         if self.is_default:
             return found
         found["security.protocol"] = self.protocol
-        if self.tls and library == "confluent":
+        librdkafka = library in ("confluent", "confluent-kafka")
+        if self.tls and librdkafka:
             found["ssl.ca.location"] = str(certificate_files().authority)
         elif self.tls:
             found["ssl.truststore.type"] = "PEM"
@@ -147,7 +159,7 @@ class Security:
         if login is not None:
             mechanism, name, password = login
             found["sasl.mechanism"] = mechanism
-            if library == "confluent":
+            if librdkafka:
                 found |= {"sasl.username": name, "sasl.password": password}
             else:
                 found["sasl.jaas.config"] = (
@@ -180,14 +192,14 @@ class Security:
 
 def _checked_users(users: Mapping[str, str]) -> dict[str, str]:
     if not isinstance(users, Mapping):
-        raise ValueError(f"users: expected {{name: password}}, and not {users!r}")
+        raise ValueError(f"users: expected a dictionary, {_EXAMPLE}, and not {users!r}")
     for name, password in users.items():
         if not isinstance(name, str) or not _USER.fullmatch(name):
             raise ValueError(
                 f"users: {name!r} has other characters than letters, digits, '.', '_' and '-'"
             )
         if not isinstance(password, str):
-            raise ValueError(f"users: the password of {name} is not text")
+            raise ValueError(f"users: the password of {name} is not text: expected {_EXAMPLE}")
     return dict(users)
 
 

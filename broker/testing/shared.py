@@ -15,6 +15,7 @@ from typing import Any
 
 from ottla.broker.testing.embedded import Broker
 from ottla.broker.testing.faults import Fault
+from ottla.broker.testing.hints import BROKER_ATTRIBUTES, FAULT, FAULT_ATTRIBUTES, missing, refuse
 
 #: The kinds of faults that a worker may add.
 KINDS = ("error", "delay", "drop", "disconnect")
@@ -51,7 +52,7 @@ class _Desk:
         return self.broker().bootstrap
 
     def call(self, method: str, *arguments: Any, **named: Any) -> Any:
-        """`create_topic`, `end_offset`, `client_config` or `__repr__`."""
+        """`create_topic`, `delete_topic`, `end_offset`, `client_config` or `__repr__`."""
         return getattr(self.broker(), method)(*arguments, **named)
 
     def add_fault(self, kind: str, *arguments: Any, **named: Any) -> int:
@@ -136,9 +137,10 @@ class SharedFaults:
 
     def __getattr__(self, kind: str) -> Callable[..., SharedFault]:
         if kind not in KINDS:
-            raise AttributeError(f"there is no fault {kind}: use one of {', '.join(KINDS)}")
+            raise missing(self, kind, FAULT_ATTRIBUTES)
 
         def add(*arguments: Any, **named: Any) -> SharedFault:
+            refuse(named, FAULT)
             if named.get("topic") is None and named.get("client_id") is None:
                 raise ValueError(
                     "name the topic= or the client_id= of the fault: the broker is shared by the "
@@ -183,6 +185,10 @@ class SharedBroker:
         """As `Broker.create_topic`."""
         self._desk.call("create_topic", *arguments, **named)
 
+    def delete_topic(self, name: str) -> None:
+        """As `Broker.delete_topic`."""
+        self._desk.call("delete_topic", name)
+
     def end_offset(self, topic: str, partition: int = 0) -> int:
         """As `Broker.end_offset`."""
         return int(self._desk.call("end_offset", topic, partition))
@@ -190,7 +196,7 @@ class SharedBroker:
     def __getattr__(self, name: str) -> Any:
         if name in ("start", "stop", "pause", "crash", "restart", "server", "directory"):
             raise RuntimeError(_LEFT_OUT)
-        raise AttributeError(name)
+        raise missing(self, name, BROKER_ATTRIBUTES)
 
 
 _EXPOSED = (

@@ -117,11 +117,19 @@ def test_starts_of_a_broker(page: str, folder: Path, stack: ExitStack) -> None:
         eventually(lambda broker=broker: READY in broker.printed(), seconds=SECONDS)
 
 
+def write_titled_files(page: str, folder: Path) -> list[str]:
+    """The files that the page has titles for; returns their names."""
+    titled = [block for block in blocks_of(ROOT / page) if block.title]
+    for block in titled:
+        file = folder / str(block.title)
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(block.text)
+    return [str(block.title) for block in titled]
+
+
 def run_page(page: str, folder: Path, stack: ExitStack, variables: dict[str, str]) -> None:
     """All marked blocks, in a folder with the files that the page has titles for."""
-    for each in blocks_of(ROOT / page):
-        if each.title:
-            (folder / each.title).write_text(each.text)
+    write_titled_files(page, folder)
     background: list[Background] = []
     for number, block in enumerate(commands_of(ROOT / page)):
         if block.in_background:
@@ -161,6 +169,38 @@ def test_a_topic_is_copied(folder: Path, stack: ExitStack) -> None:
 def test_a_project_that_used_a_container(folder: Path, stack: ExitStack) -> None:
     (folder / "pytest.ini").write_text("[pytest]\n")
     run_page("docs/from-testcontainers.md", folder, stack, environment(folder))
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/testing.md"])
+def test_examples_of_tests(page: str, folder: Path) -> None:
+    """The tests of the page in one run of pytest, its other programs one by one."""
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    names = [name for name in write_titled_files(page, folder) if name.endswith(".py")]
+    assert names
+    programs = [name for name in names if not name.rpartition("/")[2].startswith(("test_", "conf"))]
+    # The plugin by its name: an installation may be older than the source.
+    pytest_run = ["-m", "pytest", "-q", "-p", "ottla.broker.testing.pytest_plugin"]
+    for arguments in (pytest_run, *([program] for program in programs)):
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            cwd=folder,
+            env=environment(folder, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1"),
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+        )
+        assert done.returncode == 0, f"{arguments}\n{done.stdout}{done.stderr}"
+
+
+def test_each_example_of_a_test_has_a_file_that_runs() -> None:
+    pages = [ROOT / "docs/testing.md", *sorted((ROOT / "docs/testing").glob("*.md"))]
+    run = {"testing.md", "ci.md", *PAGES_OF_TEST_FRAMEWORKS}
+    assert {page.name for page in pages} == run, "run the page in this module"
+    for page in pages:
+        blocks = [block for block in blocks_of(page) if block.language in ("python", "ini")]
+        titles = [block.title for block in blocks]
+        assert None not in titles, f"{page} has an example without a title, which does not run"
+        assert len(set(titles)) == len(titles), f"{page} has two files of the same name"
 
 
 PAGES_OF_TEST_FRAMEWORKS = ["pytest-asyncio.md", "unittest.md", "django.md", "fastapi.md"]

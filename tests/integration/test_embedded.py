@@ -223,6 +223,49 @@ def test_a_topic_is_checked_as_for_every_client(arguments: dict[str, Any], words
             broker.end_offset("t")
 
 
+def test_settings_of_a_topic_may_be_arguments() -> None:
+    with Broker() as broker:
+        broker.create_topic("t", retention_ms=1000, **{"cleanup.policy": "compact"})
+        found = broker.server.parts.replica_manager.partitions["t", 0].log
+        assert found is not None
+        assert found.config.retention_ms == 1000
+        with pytest.raises(KafkaError, match=r"INVALID_CONFIG.*did you mean retention\.ms"):
+            broker.create_topic("u", retenton_ms=5)
+
+
+def test_a_topic_is_deleted_and_created_again() -> None:
+    with Broker() as broker:
+        for _ in range(3):
+            write(broker, b"1")
+            assert broker.end_offset("t") == 1
+            broker.delete_topic("t")
+            with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+                broker.end_offset("t")
+        with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+            broker.delete_topic("t")
+        with pytest.raises(TypeError, match="name=3: expected a str"):
+            broker.delete_topic(3)  # type: ignore[arg-type]
+
+
+def test_a_port_may_be_chosen() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    broker = Broker(port=port, tls=True)
+    with pytest.raises(RuntimeError, match="not running"):
+        print(broker.bootstrap)
+    with broker:
+        assert broker.bootstrap == f"127.0.0.1:{port}"
+        with pytest.raises(ListenError, match=str(port)):
+            Broker(port=port).start()
+
+
+def test_faults_show_those_in_force() -> None:
+    with Broker() as broker:
+        assert repr(broker.faults) == "<Faults []>"
+        broker.faults.drop("Fetch")
+        assert repr(broker.faults) == "<Faults [<Fault drop Fetch hits=0>]>"
+
+
 def test_an_existing_topic_is_named_before_a_wrong_setting() -> None:
     with Broker() as broker:
         broker.create_topic("t")

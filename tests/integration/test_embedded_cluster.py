@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -41,6 +42,24 @@ def test_a_wrong_setting_leaves_nothing_running() -> None:
     eventually(lambda: set(threading.enumerate()) <= before, "a thread is left")
 
 
+def test_it_is_iterated_as_its_brokers() -> None:
+    cluster = Cluster(brokers=2)
+    assert len(cluster) == 2
+    assert not cluster.is_running
+    for use in (lambda: list(cluster), lambda: cluster.zookeeper, lambda: cluster.leader_of("t")):
+        with pytest.raises(RuntimeError, match="the cluster is not running"):
+            use()
+    with cluster:
+        assert cluster.is_running
+        assert list(cluster) == [cluster[1], cluster[2]] == cluster.brokers
+        wrong: Any
+        for wrong in ("1", slice(1, 2), True):
+            with pytest.raises(TypeError, match="expected the id of a broker"):
+                cluster[wrong]
+        with pytest.raises(KeyError, match="the ids are 1 to 2"):
+            cluster[0]
+
+
 async def test_in_a_coroutine() -> None:
     async with Cluster(brokers=1) as cluster:
         await asyncio.to_thread(cluster.create_topic, "t")
@@ -52,6 +71,27 @@ async def test_in_a_coroutine() -> None:
 def cluster() -> Iterator[Cluster]:
     with Cluster(brokers=3) as made:
         yield made
+
+
+def test_a_topic_is_deleted_by_the_controller(cluster: Cluster) -> None:
+    cluster.create_topic("gone", retention_ms=1000)
+    codes = []
+    for broker in cluster:
+        try:
+            broker.delete_topic("gone")
+        except KafkaError as error:
+            codes.append(error.name)
+    assert codes.count("NOT_CONTROLLER") == 2
+    cluster.create_topic("gone")
+    cluster.delete_topic("gone")
+    with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+        cluster.delete_topic("gone")
+
+
+def test_the_leader_of_a_partition_is_a_broker(cluster: Cluster) -> None:
+    cluster.create_topic("led", partitions=3)
+    leaders = {cluster.leader_of("led", partition).bootstrap for partition in range(3)}
+    assert leaders == {broker.bootstrap for broker in cluster}
 
 
 def test_topics_are_replicated_and_led_by_all(cluster: Cluster) -> None:

@@ -114,7 +114,7 @@ def test_good(kafka_broker, kafka_topic):
     assert kafka_broker.end_offset(kafka_topic, 1) == 0
 
 
-@pytest.mark.kafka_topic(name="orders")
+@pytest.mark.kafka_topic(topic="orders")
 def test_name(kafka_topic): ...
 
 
@@ -141,9 +141,9 @@ def test_setting(kafka_topic):
 def test_a_wrong_mark_is_named(tmp_path: Path) -> None:
     result = run(tmp_path, example=MARKS)
     assert "1 passed, 5 errors" in result.stdout, result.stdout
-    assert "kafka_topic(partition=...): did you mean partitions?" in result.stdout
-    assert "kafka_broker.create_topic(name) takes one" in result.stdout
-    assert "kafka_topic(replicas=...): did you mean replication_factor?" in result.stdout
+    assert "kafka_topic: partition=...: write partitions=3" in result.stdout
+    assert "kafka_topic: topic=...: write name='orders'" in result.stdout
+    assert "kafka_topic: replicas=...: write replication_factor=3" in result.stdout
     assert "name the argument, such as kafka_topic(partitions=3)" in result.stdout
     assert "Unknown topic config name: retenton.ms (did you mean retention.ms" in result.stdout
 
@@ -178,6 +178,11 @@ def test_faults_name_what_they_hit(kafka_broker, kafka_topic):
     assert "left=0" in repr(fault) and kafka_topic in repr(kafka_broker)
 
 
+@pytest.mark.parametrize("kafka_topic", ["named"], indirect=True)
+def test_a_topic_with_a_name(kafka_broker, kafka_topic):
+    assert kafka_topic == "named" and kafka_broker.end_offset("named") == 0
+
+
 def test_it_has_settings_for_clients(kafka_broker):
     settings = kafka_broker.client_config("aiokafka")
     assert settings["bootstrap_servers"] == kafka_broker.bootstrap
@@ -195,7 +200,7 @@ def test_workers_share_a_broker(tmp_path: Path) -> None:
     pytest.importorskip("xdist", reason="pytest-xdist is not installed")
     ini = "kafka_broker_shared = true\n"
     result = run(tmp_path, ini, SHARED, "-p", "xdist", "-n", "3")
-    assert "11 passed" in result.stdout, result.stdout + result.stderr
+    assert "12 passed" in result.stdout, result.stdout + result.stderr
     assert result.stderr == ""
     lines = [line.split() for line in (tmp_path / "addresses").read_text().splitlines()]
     assert len({address for address, _ in lines}) == 1
@@ -258,7 +263,184 @@ def test_who_starts_and_stops_a_broker_is_named(tmp_path: Path) -> None:
     assert "3 passed" in result.stdout, result.stdout
 
 
-@pytest.mark.parametrize(("given", "words"), [("tls=no", "tls=no: use true or false")])
+PARAMETERS = """
+import pytest
+from confluent_kafka.admin import AdminClient
+
+
+def partitions(broker):
+    topics = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=60).topics
+    return {name: len(topic.partitions) for name, topic in topics.items()}
+
+
+@pytest.mark.parametrize("kafka_topic", ["orders", "payments"], indirect=True)
+@pytest.mark.parametrize("again", [0, 1])
+def test_a_name(kafka_broker, kafka_topic, again):
+    assert kafka_topic in ("orders", "payments")
+    assert partitions(kafka_broker) == {kafka_topic: 1}  # that of the last test is deleted
+    if again:
+        kafka_broker.delete_topic(kafka_topic)
+
+
+@pytest.mark.kafka_topic(partitions=2, retention_ms=1000)
+@pytest.mark.parametrize(
+    "kafka_topic", [{"partitions": 3, "cleanup.policy": "compact"}, {"name": "a"}], indirect=True
+)
+def test_settings(kafka_broker, kafka_topic):
+    assert partitions(kafka_broker)[kafka_topic] == (2 if kafka_topic == "a" else 3)
+    log = kafka_broker.server.parts.replica_manager.partitions[kafka_topic, 1].log
+    assert log.config.retention_ms == 1000
+
+
+@pytest.mark.kafka_topic(name="fixed")
+def test_a_name_of_a_mark(kafka_topic):
+    assert kafka_topic == "fixed"
+
+
+@pytest.mark.parametrize("kafka_topic", [3, None, {"num_partitions": 3}], indirect=True)
+def test_wrong(kafka_topic): ...
+"""
+
+
+def test_topics_are_parametrised(tmp_path: Path) -> None:
+    result = run(tmp_path, example=PARAMETERS)
+    assert "7 passed, 3 errors" in result.stdout, result.stdout
+    assert "the parameter 3 is neither a name nor a dictionary, such as" in result.stdout
+    assert "the parameter None is neither" in result.stdout
+    assert "kafka_topic: num_partitions=...: write partitions=3" in result.stdout
+
+
+REPLACED = """
+import pytest
+from ottla.testing import Broker
+
+
+@pytest.fixture(scope="SCOPE")
+def kafka_broker():
+    with Broker(tls=True, users={"alice": "secret"}, num_partitions=4) as broker:
+        yield broker
+"""
+
+USES_REPLACED = """
+import pytest
+from confluent_kafka import Producer
+
+pytestmark = pytest.mark.kafka_topic(partitions=2)
+
+
+@pytest.fixture
+def producer(kafka_broker):
+    return Producer({**kafka_broker.client_config(user="alice"), "log_level": 0})
+
+
+def deliver(producer, topic):
+    outcome = []
+    producer.produce(topic, b"v", on_delivery=lambda error, _: outcome.append(error))
+    assert producer.flush(60) == 0
+    return outcome[0]
+
+
+def test_leaves_a_fault(kafka_topic, producer, request):
+    kafka_broker = request.getfixturevalue("kafka_broker")
+    assert kafka_broker.server.config.num_partitions == 4
+    assert kafka_broker.end_offset(kafka_topic, 1) == 0
+    kafka_broker.faults.error("Produce", "INVALID_RECORD")
+    assert deliver(producer, kafka_topic) is not None
+
+
+def test_does_not_meet_it(kafka_topic, producer):
+    assert deliver(producer, kafka_topic) is None
+"""
+
+
+@pytest.mark.parametrize("scope", ["function", "module", "session"])
+def test_a_broker_of_the_project_is_used_by_all_fixtures(tmp_path: Path, scope: str) -> None:
+    (tmp_path / "conftest.py").write_text(REPLACED.replace("SCOPE", scope))
+    result = run(tmp_path, example=USES_REPLACED)
+    assert "2 passed" in result.stdout, result.stdout
+
+
+WHERE_TOPICS_ARE = """
+import pytest
+from ottla.testing import KafkaError
+
+
+@pytest.fixture
+def address(kafka_cluster):
+    return kafka_cluster.bootstrap
+
+
+def test_on_the_cluster(kafka_topic, kafka_cluster):
+    assert kafka_cluster.end_offset(kafka_topic) == 0
+
+
+def test_by_a_fixture(kafka_topic, address, request):
+    assert request.getfixturevalue("kafka_cluster").end_offset(kafka_topic) == 0
+
+
+def test_on_the_broker(kafka_topic, kafka_cluster, kafka_broker):
+    assert kafka_broker.end_offset(kafka_topic) == 0
+
+
+def test_of_the_factory(kafka_topic, kafka_broker_factory): ...
+
+
+class TestOther:
+    @pytest.fixture
+    def kafka_broker(self):
+        return "localhost:9092"
+
+    def test_is_no_broker(self, kafka_topic): ...
+
+
+def test_leaves_a_broker_down(kafka_cluster):
+    kafka_cluster[1].crash()
+    kafka_cluster[2].pause()
+    kafka_cluster[3].faults.error("Produce", "INVALID_RECORD")
+
+
+@pytest.mark.kafka_topic(replication_factor=3)
+def test_finds_all_brokers(kafka_topic, kafka_cluster):
+    assert all(broker.is_running for broker in kafka_cluster)
+    assert "[]" in repr(kafka_cluster[3].faults)
+"""
+
+
+def test_a_topic_is_where_the_test_works(tmp_path: Path) -> None:
+    result = run(tmp_path, example=WHERE_TOPICS_ARE)
+    assert "5 passed, 2 errors" in result.stdout, result.stdout
+    assert "kafka_topic is a topic of kafka_broker, and this test uses kafka_broker_factory" in (
+        result.stdout
+    )
+    assert "kafka_broker, which is 'localhost:9092' here: return a Broker" in result.stdout
+
+
+HINTS = """
+import pytest
+
+
+def test_settings_as_a_dictionary(kafka_broker_factory, tmp_path):
+    with pytest.raises(TypeError, match="settings are named arguments"):
+        kafka_broker_factory({"num.partitions": 3})
+    with pytest.raises(TypeError, match="Cluster"):
+        kafka_broker_factory(brokers=3)
+    assert kafka_broker_factory(tmp_path).directory == tmp_path
+"""
+
+
+def test_the_factory_has_the_hints_of_a_broker(tmp_path: Path) -> None:
+    result = run(tmp_path, example=HINTS)
+    assert "1 passed" in result.stdout, result.stdout
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("tls=no", "tls=no: use true or false"),
+        ("users=alice:secret", "write the fixture kafka_broker in conftest.py, with Broker(users="),
+        ("port=9092", "with Broker(port=...)"),
+    ],
+)
 def test_a_wrong_value_in_the_settings_is_named(tmp_path: Path, given: str, words: str) -> None:
     result = run(tmp_path, f"kafka_broker_settings = {given}\n")
     assert words in result.stdout + result.stderr

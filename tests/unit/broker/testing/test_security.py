@@ -83,7 +83,7 @@ def test_rules() -> None:
         (USERS, {"alice": "READ topic:x"}, "expected a list of rules for alice"),
         (USERS, {"alice": None}, "expected a list of rules for alice"),
         (USERS, [("alice", [])], "acls: expected {name: "),
-        (["alice"], None, "users: expected {name: password}"),
+        (["alice"], None, "users: expected a dictionary, such as users={"),
         ({"alice": None}, None, "the password of alice is not text"),
     ],
 )
@@ -95,7 +95,7 @@ def test_wrong_arguments(users: Any, acls: Any, words: str) -> None:
 @pytest.mark.parametrize(
     ("library", "named", "words"),
     [
-        ("confluent-kafka", {}, "did you mean confluent"),
+        ("confluent_kafka", {}, "did you mean confluent"),
         ("java", {"user": "alcie"}, "did you mean alice"),
         ("java", {"mechanism": "SCRAM-SHA-255"}, "did you mean SCRAM-SHA-256"),
     ],

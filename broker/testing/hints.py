@@ -1,0 +1,177 @@
+"""Names from other tools that people try here, and in each error the name to use instead.
+
+testcontainers, pytest-kafka, the clients and Kafka's own commands have their words for the same
+things. A name of these tables is neither a setting of Kafka nor a name of the classes here; a test
+compares them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+_ARE_ARGUMENTS = (
+    "settings are named arguments: num_partitions=3, or **{'num.partitions': 3} for a dictionary"
+)
+_USERS = "write users={'alice': 'secret'}; client_config(user='alice') is for clients"
+_DIRECTORY = "the directory is the first argument: Broker('some/directory')"
+_FREE_PORT = "brokers take free ports of 127.0.0.1; `bootstrap` has the address"
+_CREATE_TOPIC = "call create_topic('orders', partitions=3) after the start"
+_STARTED = "start() and `with` return when clients are served"
+
+SETTINGS = {
+    **dict.fromkeys(("settings", "config", "configs", "properties"), _ARE_ARGUMENTS),
+    **dict.fromkeys(("user", "username", "password", "sasl", "sasl_users", "credentials"), _USERS),
+    **dict.fromkeys(("ssl", "use_tls", "use_ssl", "secure"), "write tls=True"),
+    **dict.fromkeys(("acl", "rules"), "write acls={'alice': ['READ topic:orders']}"),
+    **dict.fromkeys(("topic", "topics", "create_topics"), _CREATE_TOPIC),
+    **dict.fromkeys(("partitions", "default_partitions"), "write num_partitions=3"),
+    "replication_factor": "write default_replication_factor=3, at most the number of brokers",
+    **dict.fromkeys(("host", "hostname", "bootstrap", "bootstrap_servers", "address"), _FREE_PORT),
+    **dict.fromkeys(("timeout", "start_timeout", "startup_timeout", "wait"), _STARTED),
+    "zookeeper": "Broker needs no ZooKeeper, and Cluster starts one; zookeeper_connect names one",
+    "kraft": "a broker works as Kafka 3.9 in ZooKeeper mode; clients see no difference",
+    **dict.fromkeys(("image", "version", "kafka_version"), "it is always Kafka 3.9"),
+}
+"""Arguments of `Broker` and `Cluster`."""
+
+_COUNT = "Cluster(brokers=3) has several brokers"
+BROKER = {
+    **SETTINGS,
+    **dict.fromkeys(("brokers", "num_brokers", "n_brokers", "nodes", "size", "count"), _COUNT),
+    **dict.fromkeys(("data_dir", "datadir", "dir", "path", "data_directory"), _DIRECTORY),
+}
+_BROKERS = "write brokers=3"
+CLUSTER = {
+    **SETTINGS,
+    **dict.fromkeys(("num_brokers", "n_brokers", "nodes", "size", "count", "n"), _BROKERS),
+    **dict.fromkeys(("port", "ports"), _FREE_PORT),
+    **dict.fromkeys(
+        ("directory", "data_dir", "path"), "a cluster keeps its data until it is stopped only"
+    ),
+}
+
+TOPIC = {
+    **dict.fromkeys(("num_partitions", "partition", "partition_count"), "write partitions=3"),
+    **dict.fromkeys(("replicas", "replication", "replicationFactor"), "write replication_factor=3"),
+    **dict.fromkeys(
+        ("settings", "configs", "topic_config", "topic_configs", "new_topics"),
+        "write config={'retention.ms': 1000}, or retention_ms=1000",
+    ),
+    **dict.fromkeys(("topic", "topic_name", "topics"), "write name='orders'"),
+    **dict.fromkeys(("timeout", "timeout_ms", "validate_only"), "it waits until there is a leader"),
+}
+"""Arguments of `create_topic`."""
+
+_TIMES = "write times=2; without it every request fails until the fault is removed"
+FAULT = {
+    **dict.fromkeys(("count", "n", "once", "repeat", "max_hits", "limit"), _TIMES),
+    **dict.fromkeys(("ms", "delay", "milliseconds", "latency"), "write delay_ms=2000"),
+    **dict.fromkeys(("seconds", "duration", "delay_s", "timeout"), "write delay_ms=2000"),
+    **dict.fromkeys(("execute", "after", "processed", "committed"), "write executed=True"),
+    **dict.fromkeys(("error", "error_code", "error_name"), "write code='NOT_LEADER_OR_FOLLOWER'"),
+    **dict.fromkeys(("request", "api_key", "api_name"), "write api='Produce'"),
+    **dict.fromkeys(("partition", "partitions"), "a fault applies to all partitions of a topic="),
+    **dict.fromkeys(("topics", "topic_name"), "write topic='orders', with a fault for each topic"),
+    **dict.fromkeys(("client", "clientid"), "write client_id='slow-reader'"),
+}
+"""Arguments of the methods of `Faults`."""
+
+_BOOTSTRAP = "use bootstrap, which has the host and the port"
+_CLIENT = "a client does it, with the settings of client_config()"
+_STOP = "use stop(), or a `with` block"
+_ADDRESSES = dict.fromkeys(
+    (
+        *("bootstrap_servers", "bootstrap_server", "get_bootstrap_server", "get_bootstrap_servers"),
+        *("address", "addresses", "url", "host", "port", "hostname", "broker_url", "endpoint"),
+        *("get_container_host_ip", "get_exposed_port", "listeners"),
+    ),
+    _BOOTSTRAP,
+)
+_OF_BOTH = {
+    **_ADDRESSES,
+    **dict.fromkeys(("close", "shutdown", "terminate", "quit", "exit", "teardown"), _STOP),
+    **dict.fromkeys(("run", "launch", "open", "setup"), "use start(), or a `with` block"),
+    **dict.fromkeys(("running", "is_alive", "alive", "started", "is_started"), "use is_running"),
+    **dict.fromkeys(("wait_until_ready", "wait", "ready", "wait_for_start"), _STARTED),
+    **dict.fromkeys(("topics", "list_topics", "get_topics", "describe_topics"), _CLIENT),
+    **dict.fromkeys(("produce", "send", "producer", "get_producer", "publish"), _CLIENT),
+    **dict.fromkeys(("consume", "poll", "records", "messages", "consumer"), _CLIENT),
+    **dict.fromkeys(("admin", "admin_client", "get_admin_client"), _CLIENT),
+    **dict.fromkeys(("create_topics", "add_topic", "new_topic"), "use create_topic(name)"),
+    **dict.fromkeys(("delete_topics", "remove_topic", "drop_topic"), "use delete_topic(name)"),
+    **dict.fromkeys(
+        ("end_offsets", "high_watermark", "count", "latest_offset", "offset", "message_count"),
+        "use end_offset(topic, partition)",
+    ),
+    **dict.fromkeys(
+        ("config", "configs", "settings", "properties", "connection_params"),
+        "use client_config(), which returns the settings of a client",
+    ),
+    **dict.fromkeys(
+        ("reset", "clear", "clean", "purge", "flush"),
+        "give each test a new topic (the fixture kafka_topic, or create_topic), or delete_topic()",
+    ),
+}
+BROKER_ATTRIBUTES = {
+    **_OF_BOTH,
+    **dict.fromkeys(("kill", "sigkill"), "use crash()"),
+    **dict.fromkeys(("resume", "unpause"), "use start()"),
+    **dict.fromkeys(("fault", "inject", "inject_fault", "fail", "errors"), "use faults.error()"),
+    **dict.fromkeys(("log_dir", "log_dirs", "data_dir", "path", "dir"), "use directory"),
+    "zookeeper": "Broker needs no ZooKeeper; Cluster has one",
+    "brokers": _COUNT,
+}
+_OF_ONE = "use that of one broker, cluster[1].{name}"
+CLUSTER_ATTRIBUTES = {
+    **_OF_BOTH,
+    **dict.fromkeys(("faults", "crash", "pause", "restart", "directory", "server"), _OF_ONE),
+    "kill": "use that of one broker, cluster[1].crash()",
+    **dict.fromkeys(("broker", "get_broker", "node"), "use cluster[1]"),
+    "nodes": "use brokers",
+    **dict.fromkeys(("size", "num_brokers", "broker_count"), "use len(cluster)"),
+    **dict.fromkeys(("leader", "get_leader"), "use leader_of(topic, partition)"),
+    **dict.fromkeys(("zookeeper_connect", "zk", "zk_connect"), "use zookeeper"),
+}
+FAULT_ATTRIBUTES = {
+    **dict.fromkeys(("fail", "add", "inject", "raise_error", "errors"), "use error(api, code)"),
+    **dict.fromkeys(("slow", "latency", "sleep", "slow_down"), "use delay(api, delay_ms)"),
+    **dict.fromkeys(("timeout", "hang", "block", "ignore", "lose"), "use drop(api)"),
+    **dict.fromkeys(("close", "reset_connection", "kill", "abort"), "use disconnect(api)"),
+    **dict.fromkeys(("reset", "remove_all", "stop", "restore"), "use clear()"),
+    **dict.fromkeys(("crash", "restart", "pause"), "use the method of the broker, broker.{name}()"),
+}
+
+
+def refuse(named: Mapping[str, object], hints: Mapping[str, str]) -> None:
+    """Raise TypeError with the hint for the first argument that has one."""
+    for name in named:
+        if name in hints:
+            raise TypeError(f"{name}=...: {hints[name]}")
+
+
+def refuses(
+    hints: Mapping[str, str],
+) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
+    """Decorate a function so that it raises TypeError with the hint for an argument."""
+
+    def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+        @wraps(function)
+        def checked(*arguments: Parameters.args, **named: Parameters.kwargs) -> Result:
+            refuse(named, hints)
+            return function(*arguments, **named)
+
+        return checked
+
+    return decorate
+
+
+def missing(owner: object, name: str, hints: Mapping[str, str]) -> AttributeError:
+    """The error for an attribute that the class does not have, with the hint if there is one."""
+    hint = hints.get(name, "").format(name=name)
+    text = f"{type(owner).__name__!r} object has no attribute {name!r}"
+    return AttributeError(f"{text}: {hint}" if hint else text, name=name, obj=owner)
