@@ -291,7 +291,8 @@ OTHER_SCRIPTS = {
     "kafka-metadata-shell": "there is no KRaft here; `ottla cluster info` names the controller.",
     "kafka-client-metrics": "use `ottla configs describe metrics NAME`.",
     "kafka-run-class": "there are no Java classes here; `ottla --help` lists the commands.",
-    "zookeeper-server-start": "use `ottla zookeeper` for development, ZooKeeper's own script else.",
+    "zookeeper-server-start": "use `ottla zookeeper zookeeper.properties` for development, "
+    "ZooKeeper's own script else.",
     "zookeeper-server-stop": "send SIGTERM to `ottla zookeeper`; `kill PID` does.",
     "zookeeper-shell": "use `zkCli.sh` of ZooKeeper; `ottla cluster info` shows brokers and controller.",
     "connect-standalone": "use `connect-standalone.sh` of Kafka: it works with Ottla.",
