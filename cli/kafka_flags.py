@@ -283,6 +283,13 @@ OTHER_SCRIPTS = {
     "kafka-broker-api-versions": "use `ottla features --apis`.",
     "kafka-features": "use `ottla features`.",
     "kafka-delegation-tokens": "use `ottla tokens`.",
+    "kafka-verifiable-producer": "use `ottla produce`, or Kafka's own script: it works with Ottla.",
+    "kafka-verifiable-consumer": "use `ottla consume TOPIC --group GROUP --follow --json`, or "
+    "Kafka's own script: it works with Ottla.",
+    "kafka-mirror-maker": "use `connect-mirror-maker.sh` of Kafka (MirrorMaker 2): it works with "
+    "Ottla.",
+    "kafka-preferred-replica-election": "Kafka 3.0 has removed it: use "
+    "`ottla partitions elect-leaders`.",
     "kafka-producer-perf-test": "use `ottla bench`, or Kafka's own script: it works with Ottla.",
     "kafka-consumer-perf-test": "use `ottla bench`, or Kafka's own script: it works with Ottla.",
     "kafka-share-groups": "use `ottla share-groups`.",
@@ -291,13 +298,47 @@ OTHER_SCRIPTS = {
     "kafka-metadata-shell": "there is no KRaft here; `ottla cluster info` names the controller.",
     "kafka-client-metrics": "use `ottla configs describe metrics NAME`.",
     "kafka-run-class": "there are no Java classes here; `ottla --help` lists the commands.",
-    "zookeeper-server-start": "use `ottla zookeeper` for development, ZooKeeper's own script else.",
+    "zookeeper-server-start": "use `ottla zookeeper zookeeper.properties` for development, "
+    "ZooKeeper's own script else.",
     "zookeeper-server-stop": "send SIGTERM to `ottla zookeeper`; `kill PID` does.",
     "zookeeper-shell": "use `zkCli.sh` of ZooKeeper; `ottla cluster info` shows brokers and controller.",
     "connect-standalone": "use `connect-standalone.sh` of Kafka: it works with Ottla.",
     "connect-distributed": "use `connect-distributed.sh` of Kafka: it works with Ottla.",
     "connect-mirror-maker": "use `connect-mirror-maker.sh` of Kafka: it works with Ottla.",
     "kafka-e2e-latency": "use `ottla bench`, or Kafka's own script: it works with Ottla.",
+}
+
+
+#: The script of a class of `kafka-run-class`, by its name without the package: packages have changed.
+SCRIPT_OF_CLASS = {
+    "TopicCommand": "kafka-topics",
+    "GetOffsetShell": "kafka-get-offsets",
+    "ConsoleProducer": "kafka-console-producer",
+    "ConsoleConsumer": "kafka-console-consumer",
+    "ConsumerGroupCommand": "kafka-consumer-groups",
+    "ConfigCommand": "kafka-configs",
+    "AclCommand": "kafka-acls",
+    "ReassignPartitionsCommand": "kafka-reassign-partitions",
+    "LeaderElectionCommand": "kafka-leader-election",
+    "PreferredReplicaLeaderElectionCommand": "kafka-preferred-replica-election",
+    "LogDirsCommand": "kafka-log-dirs",
+    "DeleteRecordsCommand": "kafka-delete-records",
+    "TransactionsCommand": "kafka-transactions",
+    "DumpLogSegments": "kafka-dump-log",
+    "Kafka": "kafka-server-start",
+    "StorageTool": "kafka-storage",
+    "ClusterTool": "kafka-cluster",
+    "BrokerApiVersionsCommand": "kafka-broker-api-versions",
+    "FeatureCommand": "kafka-features",
+    "DelegationTokenCommand": "kafka-delegation-tokens",
+    "ProducerPerformance": "kafka-producer-perf-test",
+    "ConsumerPerformance": "kafka-consumer-perf-test",
+    "VerifiableProducer": "kafka-verifiable-producer",
+    "VerifiableConsumer": "kafka-verifiable-consumer",
+    "ClientMetricsCommand": "kafka-client-metrics",
+    "EndToEndLatency": "kafka-e2e-latency",
+    "MirrorMaker": "kafka-mirror-maker",
+    "QuorumPeerMain": "zookeeper-server-start",
 }
 
 

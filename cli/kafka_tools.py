@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ottla.cli.kafka_flags import OTHER_SCRIPTS, TOOLS, Flag, Tool
+from ottla.cli.kafka_flags import OTHER_SCRIPTS, SCRIPT_OF_CLASS, TOOLS, Flag, Tool
 from ottla.cli.output import USAGE, note, usage
 
 Words = list[str]
@@ -36,6 +36,7 @@ _FAMILIES = {
 _TOOL_OF = {tuple(words.split()): tool for tool in TOOLS.values() for words in tool.commands}
 # `quotas` and `users` have no flags in common with kafka-configs but --user.
 _COMPOSED = "kafka-configs"
+_RUN_CLASS = "kafka-run-class"
 # A name that matches only itself as a regular expression.
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -73,6 +74,9 @@ def plan(arguments: Sequence[str], own_options: OwnOptions) -> Plan:
     """
     words = list(arguments)
     name = words[0].removesuffix(".sh") if words else ""
+    if name == _RUN_CLASS and len(words) > 1:
+        name = SCRIPT_OF_CLASS.get(words[1].rpartition(".")[2], name)
+        words = words[1:]
     if name in OTHER_SCRIPTS:
         raise usage(f"{name}: {OTHER_SCRIPTS[name]}")
     if name in TOOLS:

@@ -162,18 +162,30 @@ def execute(
         )
     before |= _replicas_before(moving)
     old = {item: before[item] for item in plan}
+    # A partition that moves is moved back by its old replicas.
+    wanted = {
+        item: replicas
+        for item, replicas in plan.items()
+        if item in moving or before[item] != replicas
+    }
+    if not wanted:
+        if session.json:
+            print_json({"started": plan_document({}), "before": plan_document(old)})
+        else:
+            say(f"Nothing to do: {len(plan)} partition(s) are as planned already.")
+        return
     if throttled is not None:
         # A throttle replaces the list of replicas of its topic: those that move already stay in it,
         # also those that move by this plan.
         targets = {
             item: _without(row.replicas, row.removing_replicas) for item, row in moving.items()
         }
-        throttle(session, before, targets | plan, throttled)
+        throttle(session, before, targets | wanted, throttled)
     problems: dict[TopicPartition, str] = {}
     started: Plan | None = None
     try:
-        problems = alter(session, plan)
-        started = {item: plan[item] for item in plan if item not in problems}
+        problems = alter(session, wanted)
+        started = {item: wanted[item] for item in wanted if item not in problems}
     finally:
         # Also if a part is refused, or the response is lost: some replicas may move.
         if session.json:
@@ -183,6 +195,8 @@ def execute(
             say(f"Old assignment (keep it for a rollback):\n{plan_text(old)}\n")
             if started:
                 say(f"Reassignment of {len(started)} partition(s) started.")
+                if done := len(plan) - len(wanted):
+                    say(f"{done} other partition(s) are as planned already.")
                 say("Check it with `ottla partitions reassign verify`.")
     if problems:
         raise Failure(" ".join(problems.values()))

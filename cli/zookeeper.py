@@ -14,7 +14,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ottla.broker.config.errors import ConfigError
 from ottla.broker.runtime.signals import stop_signals
+from ottla.cli.zookeeper_properties import check_no_other_data, read_settings
 from ottla.controller.tree.store import StoreError
 from ottla.controller.zookeeper_server.server import DEFAULT_TICK_TIME_MS, ZooKeeperServer
 
@@ -30,6 +32,7 @@ Apache ZooKeeper.
 Examples:
   ottla zookeeper                             on 127.0.0.1:2181
   ottla zookeeper --port 0 --in-memory        a free port; nothing is kept
+  ottla zookeeper zookeeper.properties        the file of zookeeper-server-start.sh
   ottla start --override zookeeper.connect=127.0.0.1:2181
 
 Sessions, ephemeral znodes, watches, multi, ACLs (world, auth, digest, ip) and
@@ -39,22 +42,45 @@ and TLS are not supported.
 The data directory (./ottla-zookeeper) can be that of a broker which ran without
 ZooKeeper: stop the broker, start this server with the broker's log.dirs, then
 start the broker with zookeeper.connect.
+
+Of a file, dataDir, clientPort, clientPortAddress and tickTime are used; options
+go before them. Without clientPortAddress only this machine reaches the server.
 """
 
 
 def main(arguments: Sequence[str]) -> int:
     """Serves until SIGINT or SIGTERM; returns the exit code."""
-    options = _parser().parse_args(list(arguments))
+    options = _options(list(arguments))
     logging.basicConfig(
         level=logging.INFO if options.verbose else logging.WARNING,
         format="%(asctime)s %(levelname)s %(message)s",
     )
     try:
         asyncio.run(_serve(options))
+    except ConfigError as error:
+        print(f"ottla: {error}", file=sys.stderr)
+        return 1
     except (OSError, StoreError, UnicodeError) as error:  # the last for what cannot be a name
         print(f"ottla: {_explained(error, options)}", file=sys.stderr)
         return 1
     return 0
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    """Those of the command line, then those of the file. Ends with exit code 2 for wrong ones."""
+    parser = _parser()
+    path = parser.parse_args(arguments).file
+    if path is None:
+        return parser.parse_args(arguments)
+    try:
+        settings = read_settings(path)
+    except ConfigError as error:
+        parser.exit(2, f"ottla: {error}\n")
+    if settings.ignored:
+        print(f"ottla: {path}: no effect here: {', '.join(settings.ignored)}", file=sys.stderr)
+    # argparse reads the text of a default as that of the option.
+    parser.set_defaults(**settings.options)
+    return parser.parse_args(arguments)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -63,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("file", nargs="?", help="zookeeper.properties", metavar="FILE")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
     parser.add_argument("--port", type=_port, default=DEFAULT_PORT, help="client port (2181)")
     parser.add_argument("--data-dir", default="ottla-zookeeper", help="data directory")
@@ -111,6 +138,7 @@ def _prepare_directory(options: argparse.Namespace) -> str | None:
     if options.in_memory:
         return None
     directory = Path(options.data_dir)
+    check_no_other_data(str(directory), FILE_NAME)
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o750)
     except OSError as error:

@@ -169,3 +169,17 @@ def test_words_of_a_command_are_split_as_a_shell_does() -> None:
         for block in blocks_of(page):
             if block.is_shell:
                 assert shlex.split(block.text, comments=True)
+
+
+def test_extras_that_an_error_names_are_on_the_first_pages() -> None:
+    named = {
+        extra
+        for part in ("broker", "cli", "controller", "storage")
+        for path in (ROOT / part).rglob("*.py")
+        for extra in re.findall(r"ottla\[([a-z]+)\]", path.read_text(encoding="utf-8"))
+    }
+    assert named
+    for page in ("README.md", "docs/install.md"):
+        found = set(re.findall(r"`(?:pip install ')?\.\[([a-z]+)\]", (ROOT / page).read_text()))
+        assert named <= found, page
+    assert "`password.encoder.secret`" in (ROOT / "README.md").read_text()

@@ -13,7 +13,7 @@ import pytest
 from typer.main import get_command
 
 from ottla.cli.app import app
-from ottla.cli.kafka_flags import OTHER_SCRIPTS, TOOLS
+from ottla.cli.kafka_flags import OTHER_SCRIPTS, SCRIPT_OF_CLASS, TOOLS
 from ottla.cli.kafka_tools import help_text, plan
 from ottla.cli.output import USAGE, Failure
 from tools.kafka_tools_page import CLI_PAGE, table
@@ -157,6 +157,10 @@ kafka-configs --describe --client-defaults
 = quotas describe --client-default
 kafka-configs --describe --ip 10.0.0.1
 = quotas describe --ip 10.0.0.1
+kafka-run-class.sh kafka.tools.GetOffsetShell --broker-list b:1 --topic t --time -1
+= topics offsets --time -1 --bootstrap b:1 t
+kafka-run-class org.apache.kafka.tools.TopicCommand --list --bootstrap-server b:1
+= topics list --bootstrap b:1 --internal
 kafka-configs --describe --entity-type users
 = quotas describe
 = users list
@@ -371,6 +375,13 @@ def test_a_refused_flag_names_the_command(tool: Any, flag: str) -> None:
         ),
         ("kafka-transactions find-hanging --topic t --partition 0", "transactions producers t:0"),
         ("kafka-storage.sh format", "ottla start"),
+        ("kafka-verifiable-producer.sh --topic t", "ottla produce"),
+        ("kafka-verifiable-consumer.sh --topic t", "ottla consume TOPIC"),
+        ("kafka-mirror-maker.sh --help", "connect-mirror-maker.sh"),
+        ("kafka-preferred-replica-election --zookeeper z", "ottla partitions elect-leaders"),
+        ("kafka-run-class kafka.admin.PreferredReplicaLeaderElectionCommand", "elect-leaders"),
+        ("kafka-run-class kafka.tools.JmxTool", "`ottla --help` lists"),
+        ("kafka-run-class", "ottla --help"),
         ("kafka-topics --list=x", "--list of kafka-topics has no value"),
         ("kafka-topics --create --topic t --exclude-internal", "does not fit create"),
         ("topics describe --list", "`ottla topics list`"),
@@ -379,7 +390,6 @@ def test_a_refused_flag_names_the_command(tool: Any, flag: str) -> None:
         ("kafka-consumer-groups --list --zookeeper x", "Use --bootstrap-server"),
         ("kafka-topics --alter --topic t --config a=1", "`ottla configs set topic NAME"),
         ("zookeeper-shell.sh localhost:2181", "`zkCli.sh` of ZooKeeper"),
-        ("kafka-run-class.sh kafka.tools.GetOffsetShell", "`ottla --help` lists"),
         ("connect-distributed.sh c.properties", "it works with Ottla"),
         ("kafka-configs --alter --topic t --add-config a", "a is not NAME=VALUE"),
         ("kafka-configs --alter --topic t --add-config =a", "=a is not NAME=VALUE"),
@@ -499,3 +509,7 @@ def test_other_scripts_name_a_way() -> None:
 def test_the_table_of_the_page_is_up_to_date() -> None:
     """`python -m tools.kafka_tools_page` writes it."""
     assert table() in CLI_PAGE.read_text("utf-8")
+
+
+def test_the_scripts_of_classes_have_a_meaning() -> None:
+    assert set(SCRIPT_OF_CLASS.values()) <= {*TOOLS, *OTHER_SCRIPTS}

@@ -206,6 +206,26 @@ def test_replicas_of_a_broker_that_is_down_are_replaced_with_a_throttle(
     assert set(cluster.altered) == {(TOPIC, "t"), (BROKER, "1"), (BROKER, "3")}
 
 
+def test_a_plan_that_is_reached_already_starts_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Nor a throttle, which nobody would remove: there is nothing to verify."""
+    cluster = Cluster()
+    reached = ["execute", plan(tmp_path, t=[1, 2], t1=[1, 2]), "--throttle", "1000"]
+    done = run(monkeypatch, cluster, *reached)
+    assert (done.exit_code, cluster.altered) == (0, {})
+    assert done.stdout == "Nothing to do: 2 partition(s) are as planned already.\n"
+    found = json.loads(run(monkeypatch, Cluster(json=True), *reached).stdout)
+    assert found["started"]["partitions"] == []
+    assert len(found["before"]["partitions"]) == 2
+    done = run(monkeypatch, cluster, "execute", plan(tmp_path, t=[1, 2], t1=[2, 1]))
+    assert "Reassignment of 1 partition(s) started." in done.stdout
+    assert "1 other partition(s) are as planned already." in done.stdout
+    moving = Cluster(OngoingPartitionReassignment(0, [1, 3, 2], [3], [2]))
+    back = run(monkeypatch, moving, "execute", plan(tmp_path, t=[1, 2]), "--additional")
+    assert "Reassignment of 1 partition(s) started." in back.stdout
+
+
 def test_a_throttle_of_a_plan_that_is_in_progress_is_changed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cli.zookeeper import FILE_NAME, main
+from ottla.cli.zookeeper import FILE_NAME, _options, main
 from ottla.controller.tree.embedded_store import EmbeddedStore
 
 
@@ -82,3 +82,73 @@ def test_a_host_that_does_not_resolve(host: str, capsys: pytest.CaptureFixture[s
     assert (
         capsys.readouterr().err == f"ottla: --host {host} does not resolve here; choose another.\n"
     )
+
+
+def _file(tmp_path: Path, *lines: str) -> str:
+    path = tmp_path / "zookeeper.properties"
+    path.write_text("\n".join(lines))
+    return str(path)
+
+
+def test_the_file_of_kafka(tmp_path: Path) -> None:
+    """As Kafka ships it, with another port and another directory."""
+    data = tmp_path / "zookeeper"
+    path = _file(
+        tmp_path,
+        *("# the directory where the snapshot is stored.", f"dataDir={data}", "clientPort=0"),
+        *("maxClientCnxns=0", "admin.enableServer=false", "tickTime=3000", "initLimit=10"),
+    )
+    command = [sys.executable, "-m", "ottla.cli.main", "zookeeper", path]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, cwd=tmp_path, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert "on 127.0.0.1:" in process.stdout.readline()
+        assert process.stderr.readline() == f"ottla: {path}: no effect here: initLimit\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    assert (data / FILE_NAME).exists()
+
+
+def test_options_go_before_those_of_the_file(tmp_path: Path) -> None:
+    path = _file(tmp_path, "clientPort=12181", "clientPortAddress=10.0.0.1", "tickTime=3000")
+    found = _options([path, "--port", "12182"])
+    assert (found.host, found.port, found.tick_time_ms) == ("10.0.0.1", 12182, 3000)
+    assert found.data_dir == "ottla-zookeeper"
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("server.1=zk1:2888:3888", "zookeeper.properties:1: server.1 belongs to an ensemble"),
+        ("secureClientPort=2182", "TLS is not supported: start Apache ZooKeeper with this file"),
+        ("authProvider.1=org.apache.zookeeper.server.auth.SASL", "SASL and certificates"),
+        ("clientPort=many", "a port is a number from 0 to 65535"),
+        ("tickTime=1", "at least 10"),
+    ],
+)
+def test_a_file_that_cannot_be_used(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str, words: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([_file(tmp_path, line)])
+    assert ended.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_file_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([str(tmp_path / "no.properties")])
+    assert ended.value.code == 2
+    assert "no.properties: No such file or directory" in capsys.readouterr().err
+
+
+def test_a_data_directory_of_apache_zookeeper(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An empty tree in its place would look like the loss of all topics."""
+    (tmp_path / "version-2").mkdir()
+    (tmp_path / "version-2" / "snapshot.0").touch()
+    assert main([_file(tmp_path, f"dataDir={tmp_path}", "clientPort=0")]) == 1
+    assert "has the data of Apache ZooKeeper" in capsys.readouterr().err
+    assert not (tmp_path / FILE_NAME).exists()
