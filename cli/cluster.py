@@ -32,7 +32,8 @@ def info(session: Session) -> None:
     """Show brokers, controller and the number of topics and partitions."""
     response = session.call(DescribeClusterResponse, DescribeClusterRequest())
     check(response.error_code, "the cluster", response.error_message)
-    topics = session.client.metadata(None).topics
+    metadata = session.client.metadata(None)
+    topics = metadata.topics
     partitions = [item for topic in topics for item in topic.partitions]
     brokers: list[dict[str, Cell]] = [
         broker_row(row, row.broker_id, response.controller_id, partitions)
@@ -42,7 +43,7 @@ def info(session: Session) -> None:
         "cluster_id": response.cluster_id,
         "controller": response.controller_id,
         "brokers": len(brokers),
-        **partition_counts(topics, reassignments(session)),
+        **partition_counts(topics, reassignments(session, metadata)),
     }
     if session.json:
         print_json({**fields, "brokers": brokers})

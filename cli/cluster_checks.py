@@ -62,9 +62,11 @@ def cluster_problems(metadata: MetadataResponse) -> list[Problem]:
     return broker_problems(metadata.controller_id, rows)
 
 
-def reassignments(session: Session) -> Adding | None:
+def reassignments(session: Session, metadata: MetadataResponse) -> Adding | None:
     """The reassignments in progress; None where this user may not see them, or no controller
-    responds."""
+    responds. Without a controller it is not waited for."""
+    if metadata.controller_id < 0:
+        return None
     try:
         request = ListPartitionReassignmentsRequest(topics=None)
         response = session.call(ListPartitionReassignmentsResponse, request, Controller())

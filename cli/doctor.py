@@ -237,7 +237,7 @@ def _cluster_findings(
     assert isinstance(topics, MetadataResponse)
     controller = f"broker {metadata.controller_id}"
     is_led = any(each.ok and each.what == controller for each in brokers)
-    adding = reassignments(session) if is_led else None
+    adding = reassignments(session, metadata) if is_led else None
     problems += partition_problems(topics, adding)
     if all(each.ok for each in brokers):
         problems += throttle_problems(session, topics, adding)

@@ -7,8 +7,10 @@ from typing import Annotated
 
 import typer
 
+from ottla.broker.cluster.cluster_problems import is_under_replicated
 from ottla.cli.app import family
 from ottla.cli.broker_status import BrokerStatus, read_all
+from ottla.cli.cluster_checks import reassignments
 from ottla.cli.completion import complete_topics
 from ottla.cli.copies import COLUMNS, progress_rows, readable
 from ottla.cli.offsets import parse_partitions
@@ -54,29 +56,43 @@ def under_replicated(
         ),
     ] = None,
 ) -> None:
-    """List under-replicated and offline partitions. Exit code 1 if there are any."""
-    found = session.client.metadata(topics or None).topics
+    """List under-replicated and offline partitions. Exit code 1 if there are any.
+
+    Replicas that a reassignment in progress adds do not count: see `ottla partitions progress`.
+    """
+    metadata = session.client.metadata(topics or None)
+    found = metadata.topics
     for topic in found if topics else ():
         check(topic.error_code, f"topic {topic.name}")
+    less = [
+        (topic.name or "", item)
+        for topic in found
+        for item in topic.partitions
+        if item.leader_id < 0 or is_under_replicated(item.replica_nodes, item.isr_nodes)
+    ]
+    adding = (reassignments(session, metadata) if less else None) or {}
     rows: list[dict[str, Cell]] = [
         {
-            "topic": topic.name,
+            "topic": name,
             "partition": item.partition_index,
             "leader": item.leader_id if item.leader_id >= 0 else None,
             "replicas": item.replica_nodes,
             "in_sync": item.isr_nodes,
-            "missing": [broker for broker in item.replica_nodes if broker not in item.isr_nodes],
+            "missing": [
+                broker for broker in item.replica_nodes if broker not in (*item.isr_nodes, *added)
+            ],
             "offline": item.offline_replicas,
         }
-        for topic in found
-        for item in topic.partitions
-        if item.leader_id < 0 or len(item.isr_nodes) < len(item.replica_nodes)
+        for name, item in less
+        for added in (adding.get((name, item.partition_index), ()),)
+        if item.leader_id < 0 or is_under_replicated(item.replica_nodes, item.isr_nodes, added)
     ]
     if session.json:
         print_json(rows)
     else:
         columns = ["topic", "partition", "leader", "replicas", "in_sync", "missing", "offline"]
-        print_rows(rows, columns, empty="Every replica is in sync.")
+        empty = "Only replicas of a reassignment in progress are not in sync."
+        print_rows(rows, columns, empty=empty if less else "Every replica is in sync.")
     if rows:
         raise Failure(f"{len(rows)} partition(s) are under-replicated or offline.")
 

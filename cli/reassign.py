@@ -389,7 +389,7 @@ def _name_throttles_left(session: Session) -> None:
     """Of topics that are in another plan, or of a plan that nobody has verified: they slow down
     the replication of a broker that starts again, too."""
     metadata = session.client.metadata(None)
-    for problem in throttle_problems(session, metadata, reassignments(session)):
+    for problem in throttle_problems(session, metadata, reassignments(session, metadata)):
         note(f"{problem.finding}; {problem.fix}")
 
 

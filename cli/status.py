@@ -61,7 +61,7 @@ def status(
             line["worker"] = _worker(states.get(int(str(line["broker"]))))
     progress = progress_rows(session, metadata, states)
     restart = restart_line(states, progress)
-    adding = reassignments(session)
+    adding = reassignments(session, metadata)
     found = cluster_problems(metadata) + partition_problems(metadata, adding)
     found += throttle_problems(session, metadata, adding)
     problems = [each.finding for each in found if not each.is_note]

@@ -121,6 +121,9 @@ def test_a_reassignment_in_progress_is_no_problem(
         text = "partitions are being reassigned: 1 (moved-0); replicas left to copy: 1 to broker 3"
         assert eventually(agreed) == {text}
         assert "NOTE     " + text in command("status").output
+        listed = command.done("partitions", "under-replicated")
+        assert listed.output == "Only replicas of a reassignment in progress are not in sync.\n"
+        assert command.done("cluster", "info", "--json").value["under_replicated"] == 0
         (topic,) = page.get("topics?search=moved")["topics"]
         assert (topic["under_replicated"], topic["reassigned"]) == (0, 1)
         assert page.get("topics?only=problems")["topics"] == []

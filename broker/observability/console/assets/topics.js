@@ -94,7 +94,7 @@ export async function topic(context) {
       ['', (row) => (found.may.read ? browse(row) : '')],
     ], found.rows, 'No partitions.', 'Partitions'), pager(context, { ...found, total: found.partitions })),
     remotePanel(found.remote), remoteRates(found, context),
-    settingsPanel(found, context), allowed,
+    allowed, settingsPanel(found, context),
   ]
 }
 
