@@ -77,6 +77,7 @@ class Cluster:
         gone = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         brokers = [MetadataResponseBroker(node_id=number) for number in self.broker_ids()]
         return MetadataResponse(
+            controller_id=1,
             brokers=brokers,
             topics=[
                 MetadataResponseTopic(name="t", partitions=rows)
