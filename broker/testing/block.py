@@ -12,8 +12,8 @@ class RunsInBlock(ABC):
     """Runs inside a `with` block; in `async with` it starts and stops on a worker thread."""
 
     @abstractmethod
-    def start(self) -> None:
-        """Start, and wait until it runs."""
+    def start(self) -> Self:
+        """Start, wait until it runs, and return it."""
 
     @abstractmethod
     def stop(self) -> None:
@@ -38,7 +38,7 @@ class RunsInBlock(ABC):
         await _in_worker_thread(self.stop)
 
 
-async def _in_worker_thread(call: Callable[[], None]) -> None:
+async def _in_worker_thread(call: Callable[[], object]) -> None:
     """Run a call to its end, also when the caller is cancelled: a start cannot be interrupted."""
     running = asyncio.get_running_loop().run_in_executor(None, call)
     try:

@@ -38,7 +38,7 @@ def certificate_files() -> CertificateFiles:
     except ImportError:
         raise RuntimeError(
             "tls=True makes certificates with the package cryptography: "
-            "pip install 'ottla[keystores]'"
+            "pip install cryptography, or Ottla with the extra keystores"
         ) from None
     now = datetime.now(UTC)
 

@@ -17,7 +17,7 @@ import os
 import threading
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from ottla.broker.cluster.metadata_cache import MetadataSnapshot
 from ottla.broker.config.resource_rules import replica_settings
@@ -141,9 +141,9 @@ class Cluster(RunsInBlock):
             raise RuntimeError(_NOT_RUNNING)
         return f"127.0.0.1:{self._zookeeper.port}"
 
-    def start(self) -> None:
-        """Return when all brokers serve clients and have the metadata of each other. After a stop
-        it begins empty again.
+    def start(self) -> Self:
+        """Start all brokers; return it when they serve clients and have the metadata of each other.
+        After a stop it begins empty again.
 
         Raises ConfigError for a wrong setting, and RuntimeError when the cluster is running."""
         if self._thread is not None:
@@ -174,6 +174,7 @@ class Cluster(RunsInBlock):
         except BaseException:
             self.stop()
             raise
+        return self
 
     def start_stopped(self) -> None:
         """Start the brokers that were stopped or have crashed; return when all know each other."""
@@ -218,6 +219,7 @@ class Cluster(RunsInBlock):
         **settings: object,
     ) -> None:
         """As `Broker.create_topic`, by the controller. Raises RuntimeError when no broker runs."""
+        __tracebackhide__ = True
         # Its error has the message; another broker has the code of the controller's response only.
         self._controller().create_topic(
             name, partitions, config, replication_factor=replication_factor, **settings
@@ -225,6 +227,7 @@ class Cluster(RunsInBlock):
 
     def delete_topic(self, name: str) -> None:
         """As `Broker.delete_topic`, by the controller. Raises RuntimeError when no broker runs."""
+        __tracebackhide__ = True
         self._controller().delete_topic(name)
 
     def leader_of(self, topic: str, partition: int = 0) -> Broker:
@@ -232,6 +235,7 @@ class Cluster(RunsInBlock):
 
         Raises KafkaError for a partition that does not exist or has no leader, and RuntimeError
         when no broker runs."""
+        __tracebackhide__ = True
         leader = self._any().leader_id(topic, partition)
         if leader not in self._brokers or not self._brokers[leader].is_running:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition}")
@@ -240,6 +244,7 @@ class Cluster(RunsInBlock):
     def end_offset(self, topic: str, partition: int = 0) -> int:
         """The log end offset of a partition, on its leader: in a new topic, how many records were
         written. Raises as `leader_of`."""
+        __tracebackhide__ = True
         return self.leader_of(topic, partition).end_offset(topic, partition)
 
     def _controller(self) -> Broker:

@@ -27,7 +27,7 @@ import weakref
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ottla.broker.cluster.metadata_cache import MetadataSnapshot
 from ottla.broker.config.broker_config import BrokerConfig
@@ -214,8 +214,8 @@ class Broker(RunsInBlock):
             raise RuntimeError(self._why_not_running())
         return self._faults
 
-    def start(self) -> None:
-        """Start the broker; return when it serves clients.
+    def start(self) -> Self:
+        """Start the broker; return it when it serves clients.
 
         Raises ConfigError for a wrong setting, and RuntimeError when the broker is running."""
         if self._thread is not None:
@@ -257,6 +257,7 @@ class Broker(RunsInBlock):
         parts = server.parts
         topics = TopicsOfRequests(parts.metadata, parts.fetch_sessions.cache)
         self._faults = Faults(loop, parts.request_channel, topics)
+        return self
 
     def stop(self) -> None:
         """Stop the broker, if it is running. Data in a given directory is flushed and closed as in
@@ -297,6 +298,7 @@ class Broker(RunsInBlock):
         `settings` are more of them, with `_` for `.`. The numbers of partitions and replicas are
         those of the broker's settings unless they are given. Raises KafkaError, whose `name` is for
         example "TOPIC_ALREADY_EXISTS", and TypeError for an argument of another type or name."""
+        __tracebackhide__ = True  # pytest shows the line of the test
         for given in settings:
             matches = difflib.get_close_matches(given, _TOPIC_ARGUMENTS, n=1, cutoff=0.8)
             if matches:
@@ -312,7 +314,8 @@ class Broker(RunsInBlock):
         if config is not None and not (
             isinstance(config, Mapping) and all(isinstance(key, str) for key in config)
         ):
-            raise TypeError(f"config={config!r}: expected {{name: value}}")
+            named = "; replication_factor= is a named argument" if isinstance(config, int) else ""
+            raise TypeError(f"config={config!r}: expected {{name: value}}{named}")
         more = settings_of(settings)
         twice = more.keys() & (config or {}).keys()
         if twice:
@@ -363,6 +366,7 @@ class Broker(RunsInBlock):
 
         Raises KafkaError, whose `name` is "UNKNOWN_TOPIC_OR_PARTITION" for a topic that does not
         exist, and "NOT_CONTROLLER" for a broker of a cluster that another one controls."""
+        __tracebackhide__ = True
         if not isinstance(name, str):
             raise TypeError(f"name={name!r}: expected a str")
         self._call(self._delete_topic(name), START_SECONDS)
@@ -392,6 +396,7 @@ class Broker(RunsInBlock):
 
         Raises KafkaError for a partition that does not exist, and TypeError for an argument of
         another type."""
+        __tracebackhide__ = True
         if not isinstance(topic, str):
             raise TypeError(f"topic={topic!r}: expected a str")
         if type(partition) is not int:
@@ -422,7 +427,9 @@ class Broker(RunsInBlock):
     def _why_not_running(self) -> str:
         if self._is_inherited:
             return _IN_THE_PARENT
-        return f"the broker is not running: {self.owner}" if self.owner else NOT_RUNNING
+        if not self.owner:
+            return NOT_RUNNING
+        return f"the broker is not running, a test has stopped it: {self.owner}"
 
     def leave_to_parent(self) -> None:
         """Forget the broker in a forked child. Its copies of the sockets are closed: they would
@@ -446,10 +453,15 @@ class Broker(RunsInBlock):
                 self._end_thread()
 
     def _call(self, coroutine: Coroutine[Any, Any, Result], seconds: float) -> Result:
+        __tracebackhide__ = True
         if self._loop is None:
             coroutine.close()
             raise RuntimeError(self._why_not_running())
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(seconds)
+        try:
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(seconds)
+        except KafkaError as error:
+            # It is the caller's: the frames of the broker's thread say nothing about it.
+            raise error.with_traceback(None) from None
 
     def _end_thread(self) -> None:
         loop, thread = self._loop, self._thread

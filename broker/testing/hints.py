@@ -149,6 +149,7 @@ FAULT_ATTRIBUTES = {
 
 def refuse(named: Mapping[str, object], hints: Mapping[str, str]) -> None:
     """Raise TypeError with the hint for the first argument that has one."""
+    __tracebackhide__ = True
     for name in named:
         if name in hints:
             raise TypeError(f"{name}=...: {hints[name]}")
@@ -162,6 +163,7 @@ def refuses(
     def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
         @wraps(function)
         def checked(*arguments: Parameters.args, **named: Parameters.kwargs) -> Result:
+            __tracebackhide__ = True
             refuse(named, hints)
             return function(*arguments, **named)
 

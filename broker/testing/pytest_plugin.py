@@ -135,8 +135,8 @@ def kafka_broker(pytestconfig: pytest.Config) -> Iterator[Broker]:
 
     with Broker(**_settings(pytestconfig)) as broker:
         broker.owner = (
-            "a test has stopped it, which is the broker of all tests of the fixture kafka_broker: "
-            "a test that stops a broker uses kafka_broker_factory"
+            "it serves all tests of the fixture kafka_broker, and a test that starts or stops a "
+            "broker uses kafka_broker_factory"
         )
         yield broker
 

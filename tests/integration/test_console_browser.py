@@ -383,6 +383,23 @@ def test_a_broker_that_died_dims_its_page(chromium: Browser) -> None:
         page.wait_for("This page cannot be shown")
 
 
+def test_records_stay_while_the_bars_of_a_phone_move(browser: Browser) -> None:
+    """Its window changes in height with each scroll; records are not requested again for that."""
+    browser.resize(*PHONE)
+    go(browser, "records/orders", "scanned")
+
+    def asked() -> int:
+        browser.text()
+        return len([each for each in browser.addresses if "/api/messages" in each])
+
+    before = asked()
+    browser.resize(PHONE[0], PHONE[1] - 60)
+    time.sleep(1)
+    assert asked() == before
+    browser.resize(PHONE[1], PHONE[0])  # turned
+    browser.wait_for(lambda: asked() > before)
+
+
 def test_a_wrong_token_is_sent_once(chromium: Browser) -> None:
     token = "a-token-of-a-test"
     page = chromium

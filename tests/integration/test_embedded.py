@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -48,10 +48,10 @@ class SlowBroker(Broker):
         super().__init__()
         self.starting = threading.Event()
 
-    def start(self) -> None:
+    def start(self) -> Self:
         self.starting.set()
         time.sleep(0.5)
-        super().start()
+        return super().start()
 
     def stop(self) -> None:
         time.sleep(0.5)
@@ -259,6 +259,12 @@ def test_a_port_may_be_chosen() -> None:
             Broker(port=port).start()
 
 
+def test_a_start_returns_what_it_started() -> None:
+    for made in (Broker(), Cluster(brokers=1)):
+        assert made.start() is made
+        made.stop()
+
+
 def test_faults_show_those_in_force() -> None:
     with Broker() as broker:
         assert repr(broker.faults) == "<Faults []>"
@@ -323,6 +329,8 @@ def test_arguments_of_another_type_are_refused() -> None:
             broker.create_topic("t", config=wrong)
         with pytest.raises(TypeError, match="name=3: expected a str"):
             broker.create_topic(number)
+        with pytest.raises(TypeError, match="replication_factor= is a named argument"):
+            broker.create_topic("t", 3, number)
         with pytest.raises(TypeError, match=r"config=\{3: 1\}: expected"):
             broker.create_topic("t", config={number: 1})
         for named in ({"topic": number}, {"client_id": number}):

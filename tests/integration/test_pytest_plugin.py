@@ -251,6 +251,12 @@ def test_comes_later(kafka_broker):
     assert "a test has stopped it" in str(caught.value)
 
 
+def test_starts_it(kafka_broker_factory, request):
+    kafka_broker = request.getfixturevalue("kafka_broker")
+    with pytest.raises(RuntimeError, match="not running, a test has stopped it: it serves all"):
+        kafka_broker.faults
+
+
 def test_the_factory_starts_its_brokers(kafka_broker_factory):
     with pytest.raises(RuntimeError, match="the end of the test stops it"):
         with kafka_broker_factory():
@@ -260,7 +266,37 @@ def test_the_factory_starts_its_brokers(kafka_broker_factory):
 
 def test_who_starts_and_stops_a_broker_is_named(tmp_path: Path) -> None:
     result = run(tmp_path, example=STOPPED)
-    assert "3 passed" in result.stdout, result.stdout
+    assert "4 passed" in result.stdout, result.stdout
+
+
+FAILS = """
+import pytest
+
+
+def test_running(kafka_broker):
+    with pytest.raises(RuntimeError, match="the broker is running: it serves all tests of the"):
+        kafka_broker.start()
+
+
+def test_fails(kafka_broker):
+    kafka_broker.end_offset("nowhere")
+
+
+def test_of_a_cluster(kafka_cluster):
+    kafka_cluster.create_topic("orders", partitions=0)
+
+
+def test_of_a_hint(kafka_broker):
+    kafka_broker.create_topic("orders", num_partitions=3)
+"""
+
+
+def test_a_failure_shows_the_test_and_not_the_broker(tmp_path: Path) -> None:
+    result = run(tmp_path, example=FAILS)
+    assert "3 failed, 1 passed" in result.stdout, result.stdout
+    assert ">       kafka_broker.end_offset" in result.stdout
+    for inner in ("embedded.py", "cluster.py", "hints.py", "concurrent/futures"):
+        assert inner not in result.stdout, result.stdout
 
 
 PARAMETERS = """

@@ -23,6 +23,7 @@ let pending = 0
 let typing = 0
 let drawn = ''
 let drawnAt = ''
+let width = innerWidth
 
 // Where the user is: the words of the path and what was chosen on the page.
 function place() {
@@ -186,8 +187,14 @@ document.addEventListener('keydown', (event) => {
 })
 document.getElementById('skip').addEventListener('click', (event) => { event.preventDefault(); page.focus() })
 addEventListener('hashchange', () => { document.querySelector('dialog[open]')?.close(); keepToken(); clearTimeout(typing); tabs(); draw() })
-addEventListener('resize', () => { clearTimeout(typing); typing = setTimeout(draw, TYPING_MS) })
-document.addEventListener('visibilitychange', () => { if (!document.hidden) draw() })
+// Charts have a width. The bars of a phone's browser change the height with each scroll.
+addEventListener('resize', () => {
+  if (innerWidth === width) return
+  width = innerWidth
+  clearTimeout(typing)
+  typing = setTimeout(draw, TYPING_MS)
+})
+document.addEventListener('visibilitychange', () => { if (!document.hidden && isLive()) draw() })
 whenDone(() => {
   // The page of what was deleted is gone.
   const { path } = place()
