@@ -32,7 +32,7 @@ Apache ZooKeeper.
 Examples:
   ottla zookeeper                             on 127.0.0.1:2181
   ottla zookeeper --port 0 --in-memory        a free port; nothing is kept
-  ottla zookeeper zookeeper.properties        the file of zookeeper-server-start.sh
+  ottla zookeeper zookeeper.properties        a file of ZooKeeper's own script
   ottla start --override zookeeper.connect=127.0.0.1:2181
 
 Sessions, ephemeral znodes, watches, multi, ACLs (world, auth, digest, ip) and
