@@ -40,7 +40,7 @@ EXAMPLES = """\
   ottla users add alice                               prompts for the password
   ottla users add alice --password-file alice.password
   ottla users add admin --data-dir data               the broker is stopped
-  ottla users add admin --zookeeper zk1:2181/kafka   before the first broker
+  ottla users add admin --zookeeper zk1:2181          before the brokers start
   ottla users remove alice
 """
 
