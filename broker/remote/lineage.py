@@ -16,6 +16,7 @@ from ottla.broker.remote.metadata_cache import last_offset_of_epoch
 
 if TYPE_CHECKING:
     from ottla.broker.remote.metadata_cache import RemoteLogMetadataCache
+    from ottla.protocol.steps import Steps
     from ottla.storage.remote.segments import RemoteLogSegmentMetadata
 
 Epochs = Sequence[tuple[int, int]]
@@ -70,6 +71,28 @@ def is_complete(epochs: Epochs, log_start_offset: int) -> bool:
     They are not when the checkpoint was lost and only the local batches said which there are.
     """
     return bool(epochs) and epochs[0][1] <= log_start_offset
+
+
+def first_missing(
+    cache: RemoteLogMetadataCache, epochs: Epochs, start_offset: int, end_offset: int
+) -> Steps[int | None]:
+    """The first offset in [start_offset, end_offset) that no segment of this history has.
+
+    May pause between two segments.
+    """
+    offset = start_offset
+    while offset < end_offset:
+        index = bisect_right(epochs, offset, key=lambda entry: entry[1]) - 1
+        if index < 0:
+            return offset
+        epoch = epochs[index][0]
+        segment = cache.segment_at(epoch, offset)
+        if segment is None:
+            return offset
+        yield
+        last = last_offset_of_epoch(segment, epoch)
+        offset = min(last + 1, end_of_epoch(epochs, index, end_offset))
+    return None
 
 
 def completed(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ottla.broker.remote.lineage import (
     completed,
     first_hole,
+    first_missing,
     highest_remote_offset,
     is_complete,
     remote_log_start_offset,
@@ -18,6 +19,7 @@ from ottla.broker.remote.segment_copier import RemoteSegments, SegmentCopier
 from ottla.broker.remote.segment_expiration import SegmentExpiration
 from ottla.broker.remote.statistics import PartitionProgress
 from ottla.broker.runtime.tasks import WorkerPoolClosed
+from ottla.protocol.steps import run_in_turns
 from ottla.storage.errors import StorageError
 from ottla.storage.remote.metadata_records import REMOTE_LOG_METADATA_TOPIC
 from ottla.storage.remote.remote_storage import RemoteStorageError
@@ -76,6 +78,8 @@ class PartitionTasks:
         #: Whether this broker led the partition when these tasks began.
         self.is_led = replica.is_leader
         self._has_caught_up = False
+        # `LeaderEpochs.changes` when the epochs were compared with the remote segments.
+        self._compared_epochs = -1
         self._failures = {"copy": 0, "expiration": 0}
         #: Set when the replica changed its role, or left: nothing more begins.
         self.ended = False
@@ -100,13 +104,15 @@ class PartitionTasks:
             self._has_caught_up = True
             if not self._is_current_leader() or log.local.closed or self.replica.log is not log:
                 return None  # it took a while
-        self._complete_epochs(log)
+        await self._complete_epochs(log)
         await self._copier.run(log, self._is_current_leader)
         return _WAIT_SECONDS if self._copy_quota.is_exceeded(self._copying.now_ms()) else None
 
     async def _expire(self, log: Log) -> float | None:
         if self._is_current_leader():
-            self._complete_epochs(log)
+            await self._complete_epochs(log)
+            if not self._is_current_leader():
+                return None
             self._advance_log_start(log)
             await self._expiration.run(log, self._is_current_leader)
             if self._expiration.failure is not None:
@@ -133,26 +139,46 @@ class PartitionTasks:
         epochs, end = log.leader_epochs.entries, log.log_end_offset
         log.offsets.highest_remote_offset = highest_remote_offset(cache, epochs, end)
 
-    def _complete_epochs(self, log: Log) -> None:
+    async def _complete_epochs(self, log: Log) -> None:
         """After its checkpoint was lost, a log knows the leader epochs of local batches only.
 
-        Or the log start was lost: a log that had advanced it when it copied a segment knows the
-        epochs from there on only, and what is below was deleted.
+        Or the checkpoint is that of another log, and agrees with the local batches. Or the log
+        start was lost: a log that had advanced it when it copied a segment knows the epochs from
+        there on only, and what is below was deleted.
         """
         epochs, start = log.leader_epochs.entries, log.log_start_offset
-        if is_complete(epochs, start) or start == log.log_end_offset:
+        if start == log.log_end_offset:
             return
+        is_known = is_complete(epochs, start)
+        if is_known:
+            if not await self._contradict(log, epochs):
+                return
+            if log.leader_epochs.entries != epochs or log.log_start_offset != start:
+                return  # the next run compares again
+            epochs = _epochs_of_batches(log)
         segments = _readable(self._copying.metadata.cache(self.partition))
         found = completed(segments, epochs, start, log.log_end_offset)
         if found is None:
             return
-        if found != epochs:
+        if found != log.leader_epochs.entries:
             logger.info("%s: Leader epochs restored from remote storage: %s", log.name, found)
             log.replace_epochs(found)
         # What is on the local disk can be read without.
         first = min(found[0][1], log.local_log_start_offset, log.high_watermark)
-        if start < first:
+        if start < first and not is_known:
             log.truncator.delete_records_before(first)
+
+    async def _contradict(self, log: Log, epochs: list[tuple[int, int]]) -> bool:
+        """Whether remote segments have other epochs at the offsets that are in them only."""
+        changes = log.leader_epochs.changes
+        if self._compared_epochs == changes:
+            return False
+        cache = self._copying.metadata.cache(self.partition)
+        steps = first_missing(cache, epochs, log.log_start_offset, log.local_log_start_offset)
+        if await run_in_turns(steps) is None:
+            self._compared_epochs = changes
+            return False
+        return True
 
     def _advance_log_start(self, log: Log) -> None:
         """To the first record that is left, in remote storage or on the local disk.
@@ -217,6 +243,17 @@ class PartitionTasks:
     def _vary(self, seconds: float) -> float:
         """So that the partitions of a broker do not run all at once."""
         return seconds * (1 + self._settings.jitter * (2 * self._random() - 1))
+
+
+def _epochs_of_batches(log: Log) -> list[tuple[int, int]]:
+    """The epochs from the first local batch on: its own, and later ones that are known."""
+    start = log.local_log_start_offset
+    segment = log.segments.floor(start)
+    place = None if segment is None else segment.find_batch(start)
+    if place is None or place.magic < 2 or place.leader_epoch < 0:
+        return []
+    later = [each for each in log.leader_epochs.entries if each[1] > start]
+    return [(place.leader_epoch, start), *(each for each in later if each[0] > place.leader_epoch)]
 
 
 def _readable(cache: RemoteLogMetadataCache) -> list[RemoteLogSegmentMetadata]:

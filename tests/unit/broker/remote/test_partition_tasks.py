@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 
+from ottla.broker.remote.lineage import first_hole
 from ottla.broker.remote.partition_tasks import PartitionTasks, RemoteProblems
 from ottla.broker.remote.settings import RemoteLogSettings
 from ottla.storage.remote.remote_storage import RemoteStorageError
@@ -140,6 +141,42 @@ async def test_epochs_that_were_lost_are_restored_and_nothing_is_deleted(scene: 
     assert scene.log.leader_epochs.entries == [(0, 0)]
     assert scene.log.log_start_offset == 0
     assert len(scene.storage.objects) == 3
+
+
+async def test_epochs_of_another_log_are_replaced_by_those_of_the_remote_segments(
+    scene: Scene,
+) -> None:
+    """A leader epoch checkpoint that was copied from elsewhere agrees with the local batches."""
+    for epoch in (0, 1, 3):
+        scene.append(2, epoch)
+    await scene.copy()
+    scene.expire_locally()
+    epochs = [(0, 0), (1, 4), (3, 8)]
+    assert (scene.log.leader_epochs.entries, scene.log.local_log_start_offset) == (epochs, 10)
+    tasks = scene.tasks()
+    await tasks.copy()
+    copied = dict(scene.storage.objects)
+    for foreign in ([(0, 0), (1, 2), (3, 6)], [(2, 0), (3, 8)], [(0, 0), (3, 2)], [(3, 0)]):
+        scene.log.leader_epochs.replace(foreign)
+        await tasks.expire()
+        assert scene.log.leader_epochs.entries == epochs
+        assert scene.log.log_start_offset == 0
+        await tasks.copy()
+        assert scene.storage.objects == copied
+        assert first_hole(scene.metadata.cache(PARTITION).segments(), 0, 10) is None
+
+
+async def test_epochs_are_kept_where_remote_segments_are_of_another_history(scene: Scene) -> None:
+    """Not all records of this history are in remote storage: what is there may be of another."""
+    scene.append(4, 1)
+    await scene.copy()
+    scene.expire_locally()
+    first, *_ = scene.metadata.cache(PARTITION).segments()
+    scene.log.leader_epochs.replace([(0, 0), (1, 2)])
+    await scene.remote.delete(first)
+    await scene.tasks().copy()
+    assert scene.log.leader_epochs.entries == [(0, 0), (1, 2)]
+    assert scene.log.log_start_offset == 0
 
 
 @pytest.mark.parametrize("epochs_are_lost", [False, True])
