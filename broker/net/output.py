@@ -237,8 +237,10 @@ class Output:
             elif isinstance(part, LazyPart):
                 self.lazy_parts.append(part)
             elif size <= SMALL_BYTES:
-                append(read_if_cached(part) or part)
-                continue
+                data = read_if_cached(part)
+                if data is not None:
+                    self._memory += size
+                    part = data  # noqa: PLW2901  # from here on it is a part in memory
             append(part)
         self._size += total
         self._unsent += total

@@ -497,16 +497,19 @@ class ReplicaManager:
         return log is not None and log.offsets.last_stable_offset > offset
 
     def read_one(self, params: FetchParams, item: FetchItem) -> PartitionData | None:
-        """Read the records of one partition for a consumer that waits for any.
+        """Read the records of one partition for a consumer that waits for any, or the error.
 
-        None: it is one for `fetch`, which waits, responds with errors and reads remote storage.
+        None: it is one for `fetch`, which waits and reads remote storage.
         """
         data = PartitionData(item.partition, aborted_transactions=None)
         try:
             left = max(params.max_bytes, 0)
             taken = self._read_partition(params, item, data, left, is_first=True, now_ms=None)
-        except Exception:  # raised again by `fetch`
+        except OffsetInRemoteStorage:
             return None
+        except Exception as error:  # a second read might succeed, on a directory that is offline
+            self._read_failed(error, item.topic or "", data)
+            return data
         return data if taken else None
 
     def fetch(

@@ -32,7 +32,7 @@ MAX_SCAN_INTERVAL_MS = 5_000
 # partition of this leader begins with it after its wait; the leader ends that wait when it learns
 # of the partition.
 _SILENT_ROUNDS = 3
-_LONGEST_WAITS = 8
+_MOST_DOUBLINGS = 3
 
 
 class SessionWatch:
@@ -107,8 +107,9 @@ class SessionWatch:
         if self.news:
             self._silent_rounds = 0
         self._silent_rounds += 1
-        times = min(_LONGEST_WAITS, 1 << max(0, self._silent_rounds - _SILENT_ROUNDS))
-        found = max(asked_ms, min(asked_ms * times, most_ms))
+        # The silence may last for months: no power of two for each of its rounds.
+        doublings = min(max(0, self._silent_rounds - _SILENT_ROUNDS), _MOST_DOUBLINGS)
+        found = max(asked_ms, min(asked_ms << doublings, most_ms))
         self._wait_ms = asked_ms if found > asked_ms else 0
         return found
 

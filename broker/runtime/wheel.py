@@ -198,9 +198,9 @@ class TimingWheel:
     def advance(self, now_ms: int) -> list[TimerTask]:
         """Move the clock to `now_ms` and hand out what is due, in order of ticks.
 
-        After `TASKS_AT_ONCE` it stops: `next_expiration_ms` is not later than `now_ms` then.
-        A task handed out is no longer pending; the owner runs its callback. Tasks of the same
-        tick come out in the order of insertion, unless they fell from different levels.
+        After `TASKS_AT_ONCE` it stops: if another one is due, `next_expiration_ms` is not later
+        than `now_ms`. A task handed out is no longer pending; the owner runs its callback. Tasks of
+        the same tick come out in the order of insertion, unless they fell from different levels.
         """
         due: list[TimerTask] = []
         heap = self._heap

@@ -109,15 +109,17 @@ class FetchHandler:
             and context.header.api_version >= _NEVER_CONVERTED_SINCE
             and not (self._quota.table.has_limits or self._request_quota.table.has_limits)
         ):
-            response = self._records_of_one(request, topics[0], context.header.api_version)
+            response = self._records_of_one(context, request, topics[0])
             if response is not None:
                 return response
         return self._handle_many(context, request)
 
     def _records_of_one(
-        self, request: FetchRequest, topic: FetchTopic, version: int
+        self, context: RequestContext, request: FetchRequest, topic: FetchTopic
     ) -> FetchResponse | None:
-        """The response with records of one partition; None if there are none to return now."""
+        """The response with records of one partition, or why they cannot be read; None if there are
+        none to return now."""
+        version = context.header.api_version
         manager, snapshot = self._replica_manager, self._metadata.snapshot
         topic_id, position = topic.topic_id, topic.partitions[0]
         name = topic.topic if version < _TOPIC_IDS_SINCE else snapshot.topic_names.get(topic_id)
@@ -132,9 +134,12 @@ class FetchHandler:
         data = manager.read_one(params, FetchItem(name, topic_id, position))
         if data is None:
             return None
+        response = FetchResponse(responses=[FetchableTopicResponse(name, topic_id, [data])])
+        if data.error_code:
+            self._adapt_error(context, response, name, data)
         assert data.records is not None
         manager.context.topics.get(name).sent_bytes += len(data.records)
-        return FetchResponse(responses=[FetchableTopicResponse(name, topic_id, [data])])
+        return response
 
     def _handle_many(
         self, context: RequestContext, request: FetchRequest

@@ -627,6 +627,73 @@ async def test_a_request_that_waits_leaves_the_socket_unwatched(fetches: Fetches
         await network.until(lambda: not connection._writing and not connection.in_flight)
 
 
+class Reluctant:
+    """A socket that takes nothing at times, and little otherwise."""
+
+    def __init__(self, sock: socket.socket, chosen: random.Random) -> None:
+        self._sock = sock
+        self._random = chosen
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sock, name)
+
+    def most(self) -> int:
+        if self._random.random() < 0.3:
+            raise BlockingIOError
+        return self._random.choice([1, 3, 1000, 100_000])
+
+    def send(self, data: bytes | memoryview) -> int:
+        return self._sock.send(data[: self.most()])
+
+    def sendmsg(self, buffers: list[Any], *_: object) -> int:
+        return self.send(b"".join(buffers))
+
+    def sendfile(self, to: int, fd: int, position: int, length: int) -> int:
+        return os.sendfile(to, fd, position, min(length, self.most()))
+
+
+async def test_whatever_the_socket_takes_all_arrives_in_order_and_nothing_is_left(
+    fetches: Fetches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests that were sent together, some of which wait; parts of files that are cold."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    chosen = random.Random(seed)
+
+    def handle(context: RequestContext, request: FetchRequest) -> object:
+        response = fetches.handle(context, request)
+        if chosen.random() < 0.6:
+            return response
+        asyncio.get_running_loop().call_later(0.001, context.respond, response)
+        return DEFERRED
+
+    sends = Reluctant(socket.socket(), chosen)
+    monkeypatch.setattr(
+        output_module, "os", SimpleNamespace(**{**vars(os), "sendfile": sends.sendfile})
+    )
+    monkeypatch.setattr(output_module, "is_cached", lambda *_: chosen.random() < 0.7)
+    async with running_network(entry(FETCH, "Fetch", handle)) as network:
+        clients = [await network.connect() for _ in range(3)]
+        await network.until(lambda: len(network.server.connections) == 3)
+        connections = list(network.server.connections)
+        for connection in connections:
+            connection._sock = Reluctant(connection._sock, chosen)  # type: ignore[assignment]
+        for _ in range(3):
+            lengths = [chosen.choice([0, 1, 3_000, 8_192, 8_193, 70_000]) for _ in range(12)]
+            for client in clients:
+                for length in lengths:
+                    client.send(FetchRequest(max_bytes=length), 4)
+            for client in clients:
+                for length in lengths:
+                    check((await client.receive(FETCH, 4))[1], length)
+        await network.until(
+            lambda: not any(each.in_flight or each._writing for each in connections)
+        )
+        assert not any(each.held_leases() for each in connections)
+        assert [each._unread for each in connections] == [-1] * 3
+    sends.close()
+
+
 async def test_a_client_that_leaves_in_the_middle_of_a_response_does_no_harm(
     fetches: Fetches,
 ) -> None:

@@ -326,6 +326,20 @@ class TestSmallParts:
         assert send_all(output, theirs) == CONTENT[:20_000]
         assert statistics.sendfile_bytes == 0
 
+    def test_small_parts_count_as_memory_until_they_are_sent(
+        self, pair: tuple[socket.socket, socket.socket], fd: int
+    ) -> None:
+        """They are copies. A client that does not read would hold them uncounted."""
+        output = Output(Calls(pair[0], most=10_000), NetworkStatistics())  # type: ignore[arg-type]
+        output.add([b"head", *(Slice(fd, n * 8_000, 8_000) for n in range(3)), Slice(fd, 0, 9_000)])
+        assert output.memory_bytes == 24_004
+        left = []
+        while output.flush() != DONE:
+            left.append(output.memory_bytes)
+        assert left == sorted(left, reverse=True)
+        assert left[-1] == output.memory_bytes == 0
+        assert drain(pair[1]) == b"head" + CONTENT[:24_000] + CONTENT[:9_000]
+
     def test_what_is_not_cached_or_too_short_is_left_to_sendfile(
         self, fd: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:

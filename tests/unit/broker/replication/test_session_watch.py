@@ -300,6 +300,14 @@ def test_silence_makes_waits_longer_and_any_change_ends_it() -> None:
     assert [data.log_start_offset for data in responses[0]] == [1]
 
 
+def test_a_silence_of_months_costs_no_more_than_one_of_minutes() -> None:
+    """A number with one bit for each round would be of megabytes."""
+    watch = Follower().session.watch
+    assert watch is not None
+    watch._silent_rounds = 1 << 60
+    assert watch.wait_ms(500, 32_000) == 4000
+
+
 def test_the_first_record_after_silence_is_sent_at_once() -> None:
     follower = Follower()
     for _ in range(8):

@@ -21,6 +21,7 @@ from ottla.protocol.messages.fetch import (
 )
 from ottla.protocol.records.reader import read_records
 from ottla.protocol.steps import run_at_once
+from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.replicas import BROKER, TOPIC, TOPIC_ID
 from tests.doubles.request_context import FakeContext, finished
 from tests.unit.broker.handlers.scene import DataPath
@@ -127,6 +128,24 @@ def test_an_offset_without_records_of_one_partition(offset: int, code: int) -> N
     path.append(3)
     fetched = Fetched(path, offset)
     assert (fetched.row.error_code, fetched.row.records) == (code, b"")
+
+
+@pytest.mark.parametrize("session_epoch", [-1, 0])
+def test_an_error_of_the_disk_is_that_of_the_partition_even_if_it_comes_once(
+    session_epoch: int,
+) -> None:
+    """The directory is offline by then, so its replicas have to stop. A second read would succeed
+    and tell nobody."""
+    disk = MemoryFileSystem()
+    path = DataPath(file_system=disk, index_interval_bytes=1)
+    path.lead()
+    for _ in range(3):
+        path.append(3)
+    disk.fail("pread")
+    fetched = Fetched(path, 1, session_epoch=session_epoch)
+    assert fetched.row.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert path.failed_directories == ["/disk"]
+    assert path.manager.context.topics.get(TOPIC).failed_fetches == 1
 
 
 def test_an_empty_partition_has_records_of_length_zero() -> None:
