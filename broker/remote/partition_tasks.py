@@ -19,8 +19,10 @@ from ottla.broker.remote.segment_copier import RemoteSegments, SegmentCopier
 from ottla.broker.remote.segment_expiration import SegmentExpiration
 from ottla.broker.remote.statistics import PartitionProgress
 from ottla.broker.runtime.tasks import WorkerPoolClosed
+from ottla.protocol.records.batch import BATCH_OVERHEAD
 from ottla.protocol.steps import run_in_turns
 from ottla.storage.errors import StorageError
+from ottla.storage.log.batch_scan import place_at
 from ottla.storage.remote.metadata_records import REMOTE_LOG_METADATA_TOPIC
 from ottla.storage.remote.remote_storage import RemoteStorageError
 from ottla.storage.remote.segments import RemoteLogSegmentState
@@ -78,8 +80,10 @@ class PartitionTasks:
         #: Whether this broker led the partition when these tasks began.
         self.is_led = replica.is_leader
         self._has_caught_up = False
-        # `LeaderEpochs.changes` when the epochs were compared with the remote segments.
-        self._compared_epochs = -1
+        # `LeaderEpochs.changes` when the remote segments agreed with the epochs. When they did not,
+        # and nothing could be restored: with the number of segments.
+        self._agreed = -1
+        self._unresolved = (-1, -1)
         self._failures = {"copy": 0, "expiration": 0}
         #: Set when the replica changed its role, or left: nothing more begins.
         self.ended = False
@@ -153,12 +157,23 @@ class PartitionTasks:
         if is_known:
             if not await self._contradict(log, epochs):
                 return
-            if log.leader_epochs.entries != epochs or log.log_start_offset != start:
+            changes, end = log.leader_epochs.changes, log.log_end_offset
+            before = log.local_log_start_offset, log.offsets.truncations
+            local = await self._copying.workers.run(_epochs_of_batches, log, before[0], end)
+            if (
+                (log.leader_epochs.changes, log.log_start_offset) != (changes, start)
+                or (log.local_log_start_offset, log.offsets.truncations) != before
+                or not self._is_current_leader()
+            ):
                 return  # the next run compares again
-            epochs = _epochs_of_batches(log)
+            # An epoch that has no batch yet began at the end of the log, or behind it.
+            newest = local[-1] if local else (-1, -1)
+            epochs = [*local, *(each for each in epochs if each > newest and each[1] >= end)]
         segments = _readable(self._copying.metadata.cache(self.partition))
         found = completed(segments, epochs, start, log.log_end_offset)
         if found is None:
+            count = len(self._copying.metadata.cache(self.partition).snapshot())
+            self._unresolved = log.leader_epochs.changes, count
             return
         if found != log.leader_epochs.entries:
             logger.info("%s: Leader epochs restored from remote storage: %s", log.name, found)
@@ -171,12 +186,14 @@ class PartitionTasks:
     async def _contradict(self, log: Log, epochs: list[tuple[int, int]]) -> bool:
         """Whether remote segments have other epochs at the offsets that are in them only."""
         changes = log.leader_epochs.changes
-        if self._compared_epochs == changes:
+        if self._agreed == changes:
             return False
         cache = self._copying.metadata.cache(self.partition)
+        if self._unresolved == (changes, len(cache.snapshot())):
+            return False
         steps = first_missing(cache, epochs, log.log_start_offset, log.local_log_start_offset)
         if await run_in_turns(steps) is None:
-            self._compared_epochs = changes
+            self._agreed = changes
             return False
         return True
 
@@ -245,15 +262,17 @@ class PartitionTasks:
         return seconds * (1 + self._settings.jitter * (2 * self._random() - 1))
 
 
-def _epochs_of_batches(log: Log) -> list[tuple[int, int]]:
-    """The epochs from the first local batch on: its own, and later ones that are known."""
-    start = log.local_log_start_offset
-    segment = log.segments.floor(start)
-    place = None if segment is None else segment.find_batch(start)
-    if place is None or place.magic < 2 or place.leader_epoch < 0:
-        return []
-    later = [each for each in log.leader_epochs.entries if each[1] > start]
-    return [(place.leader_epoch, start), *(each for each in later if each[0] > place.leader_epoch)]
+def _epochs_of_batches(log: Log, start: int, end: int) -> list[tuple[int, int]]:
+    """The epochs of the batches in [start, end), which are on the local disk. Runs in a worker.
+
+    Raises StorageError, OSError.
+    """
+    found: list[tuple[int, int]] = []
+    for batch in log.batches(start, end):
+        place = place_at(log.name, bytes(batch[:BATCH_OVERHEAD]), 0, 0)
+        if place.leader_epoch >= 0 and (not found or place.leader_epoch > found[-1][0]):
+            found.append((place.leader_epoch, max(place.base_offset, start)))
+    return found
 
 
 def _readable(cache: RemoteLogMetadataCache) -> list[RemoteLogSegmentMetadata]:

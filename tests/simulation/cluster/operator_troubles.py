@@ -596,7 +596,7 @@ def _older(world: World, keeps_topic: bool) -> Ensemble:
         ):
             continue
         copied = Znode(node.data, node.czxid, node.ctime_ms)
-        copied.version = node.version
+        copied.version, copied.created_children = node.version, node.created_children
         older.tree.nodes[path] = copied
         older.tree.nodes[path.rpartition("/")[0] or "/"].children.add(path.rpartition("/")[2])
     older.tree.zxid = world.ensemble.tree.zxid // 2

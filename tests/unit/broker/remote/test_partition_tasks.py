@@ -166,6 +166,24 @@ async def test_epochs_of_another_log_are_replaced_by_those_of_the_remote_segment
         assert first_hole(scene.metadata.cache(PARTITION).segments(), 0, 10) is None
 
 
+async def test_epochs_of_local_batches_are_read_where_those_of_remote_segments_are_wrong(
+    scene: Scene,
+) -> None:
+    for epoch in (0, 1):
+        scene.append(2, epoch)
+    await scene.copy()
+    scene.expire_locally()
+    scene.append(1, 3)
+    scene.append(1, 4)
+    scene.log.leader_epochs.assign(6, scene.log.log_end_offset)
+    scene.log.config = scene.log.config.replace(remote_log_copy_disable=True)
+    epochs = [(0, 0), (1, 4), (3, 8), (4, 10), (6, 12)]
+    assert (scene.log.leader_epochs.entries, scene.log.local_log_start_offset) == (epochs, 6)
+    scene.log.leader_epochs.replace([(0, 0), (1, 2), (4, 3), (6, 12)])
+    await scene.tasks().copy()
+    assert scene.log.leader_epochs.entries == epochs
+
+
 async def test_epochs_are_kept_where_remote_segments_are_of_another_history(scene: Scene) -> None:
     """Not all records of this history are in remote storage: what is there may be of another."""
     scene.append(4, 1)
