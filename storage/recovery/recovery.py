@@ -416,11 +416,13 @@ class _Loader:
         """The first epoch that its batch disagrees with; "" if there is none.
 
         Compares the batches where the latest epoch starts and the last one, as far as they are
-        here: more would open more files of each log.
+        here: more would open more files of each log. Of a log with remote storage, where each epoch
+        starts: its segments are found by their epochs.
         """
         epochs = self.epochs
-        start = epochs.entries[-1][1]
-        for offset in (start - 1, start, end - 1):
+        compared = epochs.entries if self.config.remote_storage_enable else epochs.entries[-1:]
+        starts = [offset for _, start in compared for offset in (start - 1, start)]
+        for offset in (*starts, end - 1):
             segment = self.segments.floor(offset)
             if segment is None or offset >= end or epochs.epoch_for_offset(offset) == NO_EPOCH:
                 continue

@@ -134,6 +134,16 @@ def test_leader_epochs_of_another_log(
     assert "Rebuilding leader epochs from all batches: offset" in caplog.text
 
 
+@pytest.mark.parametrize("theirs", [(0, 5, 20), (0, 15, 20), (0, 11, 20), (0, 9, 20)])
+def test_leader_epochs_of_another_log_with_the_same_latest_one(theirs: tuple[int, ...]) -> None:
+    """Segments in remote storage are found by their epochs, so all of them are compared."""
+    fs = MemoryFileSystem()
+    write(fs, {"t": of_epochs(0, 10, 20), "other": of_epochs(*theirs)})
+    copy(fs, "leader-epoch-checkpoint")
+    log = reopen(fs, CONFIG.replace(has_remote_storage=True, remote_storage_enable=True))
+    assert log.leader_epochs.entries == [(0, 0), (1, 10), (2, 20)]
+
+
 def test_an_epoch_without_batches_is_no_contradiction(caplog: pytest.LogCaptureFixture) -> None:
     fs = MemoryFileSystem()
 
