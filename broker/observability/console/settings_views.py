@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.broker.observability.console.cluster_client import NoResponse, check
 from ottla.broker.security.authorization.acl_types import Operation, ResourceType
-from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.errors import ErrorCode, KafkaError, error_name
 from ottla.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -63,18 +63,22 @@ async def broker_texts(
     client: ClusterClient, viewer: Viewer, brokers: Iterable[int], key: str
 ) -> tuple[dict[int, Any], list[str]]:
     """The JSON values that brokers of Ottla return for a key of their own, by broker; others are
-    left out. And a sentence for each broker that did not respond."""
+    left out. And a sentence for each broker that did not respond, or refused."""
     requests = {
         each: DescribeConfigsRequest([DescribeConfigsResource(BROKER, str(each), [key])])
         for each in brokers
     }
     gathered = await client.ask_each(viewer, requests, DescribeConfigsResponse)
     found = {}
+    problems = list(gathered.problems)
     for broker_id, response in sorted(gathered.responses.items()):
         (result,) = response.results
-        if not result.error_code and result.configs:
+        if result.error_code:
+            why = result.error_message or error_name(result.error_code)
+            problems.append(f"Broker {broker_id} did not return {key}: {why.rstrip('.')}.")
+        elif result.configs:
             found[broker_id] = json.loads(result.configs[0].value or "null")
-    return found, gathered.problems
+    return found, problems
 
 
 async def settings(client: ClusterClient, viewer: Viewer, broker_id: int) -> dict[str, Any]:
