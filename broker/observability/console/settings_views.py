@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.observability.console.cluster_client import NoResponse, check
-from ottla.broker.security.authorization.acl_types import Operation, ResourceType
+from ottla.broker.security.authorization.acl_types import CLUSTER_NAME, Operation, ResourceType
 from ottla.protocol.errors import ErrorCode, KafkaError, error_name
 from ottla.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -39,14 +39,11 @@ async def described(
     client: ClusterClient, viewer: Viewer, kind: int, name: str
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """The settings of a topic, or of a broker by its id, and why there are none."""
-    if kind == TOPIC:
-        broker_id = client.broker_id
-        is_allowed = viewer.may(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name)
-    else:
-        broker_id = int(name)
-        is_allowed = viewer.may_on_cluster(Operation.DESCRIBE_CONFIGS)
-    if not is_allowed:
-        return [], ["Settings are not shown: they need an ACL for DESCRIBE_CONFIGS."]
+    broker_id = client.broker_id if kind == TOPIC else int(name)
+    of = (ResourceType.TOPIC, name) if kind == TOPIC else (ResourceType.CLUSTER, CLUSTER_NAME)
+    missing = viewer.missing(Operation.DESCRIBE_CONFIGS, *of)
+    if missing:
+        return [], [f"Settings are not shown: {missing}."]
     request = DescribeConfigsRequest(
         [DescribeConfigsResource(kind, name, None)], include_documentation=True
     )
