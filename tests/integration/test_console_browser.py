@@ -9,11 +9,13 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ottla.broker.observability.console import record_views
+from ottla.broker.observability.console.cluster_client import NoResponse
 from ottla.testing import Broker
 from tests.console.browser import Browser, executable
 from tests.console.check import go
@@ -507,3 +509,28 @@ def test_what_a_broken_broker_answers_is_shown(broker: Broker, browser: Browser)
         console._pages["groups"] = kept
     browser.wait_for(lambda: browser.evaluate("document.body.className") == "")
     browser.complaints.clear()  # the responses with 500
+
+
+def test_records_that_could_not_be_requested_are_requested_again(
+    broker: Broker, browser: Browser
+) -> None:
+    """The page of records is not drawn again by itself, but it says "Trying again"."""
+    console = broker.server._http._content.console  # type: ignore[union-attr]
+    failures = ["once"]
+    kept = console._pages["messages"]
+
+    async def failing(*given: Any) -> Any:
+        if failures.pop() if failures else None:
+            raise NoResponse("Broker 0 did not respond: on purpose.")
+        return await kept(*given)
+
+    go(browser, "records/orders", "scanned")
+    console._pages["messages"] = failing
+    try:
+        browser.evaluate("document.getElementById('browse-value').value = 'order 3'")
+        browser.evaluate("document.getElementById('browse').click()")
+        browser.wait_for("1 record shown")
+        assert not failures
+    finally:
+        console._pages["messages"] = kept
+    browser.complaints.clear()  # the response with 503

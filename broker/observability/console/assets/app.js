@@ -25,6 +25,8 @@ let drawn = ''
 // The page whose content is there, in place of an error.
 let shown = ''
 let first = ''
+// Whether the page could not be requested: it is then, even if it is not drawn again by itself.
+let isOwed = false
 let isTurned = false
 let brokers = null
 let drawnAt = ''
@@ -91,6 +93,7 @@ async function draw() {
     isTurned = false
     first = context.query.first ?? ''
     shown = now
+    isOwed = false
     if (!brokers) learnBrokers()
     document.title = `${context.path.slice(1).join(' ') || TABS[context.path[0]]} – Ottla`
     drawnAt = new Date().toLocaleTimeString('sv')
@@ -98,7 +101,9 @@ async function draw() {
     state.textContent = drawnAt
     stale('')
   } catch (error) {
-    if (mine === drawing) failed(error, now)
+    if (mine !== drawing) return
+    isOwed = error instanceof NoResponse || error instanceof Unavailable
+    failed(error, now)
   } finally {
     pending -= 1
   }
@@ -194,7 +199,8 @@ async function ping() {
   pending += 1
   try {
     await ask('ping')
-    if (document.body.classList.contains('stale')) { stale(''); state.className = 'live'; state.textContent = drawnAt; if (!shown) draw() }
+    if (isOwed) { if (!isBusy()) draw() }
+    else if (document.body.classList.contains('stale')) { stale(''); state.className = 'live'; state.textContent = drawnAt }
   } catch (error) {
     if (error instanceof NoResponse || error instanceof TokenNeeded) failed(error, drawn)
   } finally {
@@ -236,7 +242,7 @@ setInterval(() => {
   // Until the token is typed in, each request would be refused.
   if (pending || document.hidden || document.getElementById('token')) return
   if (isLive() && !isBusy()) draw()
-  else if (drawnAt) ping()
+  else if (drawnAt || isOwed) ping()
 }, REFRESH_MS)
 for (const kind of ['error', 'unhandledrejection']) {
   addEventListener(kind, (event) => say(`A part of this page failed: ${(event.reason ?? event.error)?.message ?? event.message}. Reload it.`))
