@@ -139,7 +139,7 @@ async function learnBrokers() {
   brokers = []
   try {
     const found = await ask('overview')
-    brokers = found.brokers.filter((each) => each.id !== found.broker_id && each.listeners.length).map((each) => [each.id, new URL(each.listeners[0].replace(/^.*:[/][/]/, 'http://')).hostname])
+    brokers = found.brokers.filter((each) => each.id !== found.broker_id && each.listeners.length).map((each) => [each.id, each.listeners[0].replace(/^.*:[/][/]/, '').replace(/:[0-9]+$/, '')])
   } catch { /* without the right, or a broker that is gone: they stay unknown */ }
 }
 
