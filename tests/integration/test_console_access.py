@@ -87,3 +87,16 @@ def test_without_an_authorizer_or_a_right_it_says_so() -> None:
         found = ConsoleClient(broker.server.metrics_port).get("access?resource=TOPIC&name=x")
         assert "need an ACL for DESCRIBE on the cluster" in found["no_acls"]
         assert found["super_users"] is None
+        # Which right is missing, and the command that gives it; none of a name that is not there.
+        given = {"topic": "made", "partition": 0, "key": None, "value": "x", "headers": []}
+        broker.create_topic("made")
+        page = ConsoleClient(broker.server.metrics_port)
+        for action, body, right in (
+            ("record/produce", given, "WRITE on TOPIC made"),
+            ("topic/create", {"name": "new", "partitions": 1, "replication_factor": 1,
+                              "configs": {}}, "CREATE on TOPIC new"),
+        ):  # fmt: skip
+            status, error = page.send("POST", action, body)
+            assert status == 403
+            assert f"User:console (ottla.console.principal) has no ACL for {right}; " in str(error)
+            assert "`ottla acls add --allow User:console --operation" in str(error)

@@ -9,11 +9,13 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ottla.broker.observability.console import record_views
+from ottla.broker.observability.console.cluster_client import NoResponse
 from ottla.testing import Broker
 from tests.console.browser import Browser, executable
 from tests.console.check import go
@@ -381,6 +383,71 @@ def test_a_broker_that_died_dims_its_page(chromium: Browser) -> None:
         # Another page is not mistaken for one.
         page.evaluate("location.hash = '#groups'")
         page.wait_for("This page cannot be shown")
+        page.evaluate("location.hash = '#topics'")
+        # Nor after the next try, when the page is the one that was drawn last.
+        page.wait_for(lambda: "Trying again" in page.text())
+        time.sleep(4)
+        assert "The page shows the state of" not in page.text()
+    page.complaints.clear()
+
+
+def test_a_list_of_partitions_on_a_phone(broker: Broker, browser: Browser) -> None:
+    broker.create_topic("wide", partitions=120)
+    browser.resize(*PHONE)
+    go(browser, "topic/wide", "of 120")
+    low = (
+        "[...document.querySelectorAll('.pager a')]"
+        ".some((each) => each.getBoundingClientRect().height < 24)"
+    )
+    assert not browser.evaluate(low)
+    browser.evaluate("document.getElementById('to-topic-settings').click()")
+    top = "document.getElementById('topic-settings').getBoundingClientRect().top"
+    assert 0 < browser.evaluate(top) < PHONE[1]
+    # The next page begins with its first row.
+    browser.evaluate("[...document.querySelectorAll('.pager a')].at(-2).click()")
+    browser.wait_for("\n119\n")
+    top = "document.querySelector('.pager').closest('.panel').getBoundingClientRect().top"
+    browser.wait_for(lambda: 0 < browser.evaluate(top) < PHONE[1] / 2)
+    browser.evaluate("location.hash = '#records/wide'")
+    browser.wait_for("scanned")
+
+
+def test_a_time_without_a_time_is_not_the_newest(broker: Broker, browser: Browser) -> None:
+    go(browser, f"records/{LONG}", "scanned")
+    browser.evaluate("document.getElementById('browse-from').value = 'time'")
+    browser.evaluate("document.getElementById('browse').click()")
+    browser.wait_for("Choose a time.")
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    broker.create_topic("older", partitions=2)
+    for number in range(240):
+        producer.produce("older", f"{number}", partition=number % 2)
+    assert producer.flush(SECONDS) == 0
+    go(browser, "records/older", "For older records choose one partition, an offset or a time.")
+
+
+def test_the_dry_run_of_a_reset_begins_with_its_title_and_says_what_is_skipped(
+    broker: Broker, browser: Browser
+) -> None:
+    broker.create_topic("skipped", partitions=60)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    member = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "skips"})
+    for index in range(60):
+        producer.produce("skipped", "x", partition=index)
+    assert producer.flush(SECONDS) == 0
+    member.commit(offsets=[TopicPartition("skipped", index, 0) for index in range(60)],
+                  asynchronous=False)  # fmt: skip
+    member.close()
+    browser.resize(*PHONE)
+    go(browser, "group/skips", "Offsets")
+    browser.wait_for("no members")
+    browser.evaluate("document.getElementById('reset').click()")
+    browser.evaluate("document.getElementById('field-to').value = 'latest'")
+    browser.evaluate("document.getElementById('submit').click()")
+    browser.wait_for("Dry run: skips")
+    assert browser.evaluate("document.querySelector('dialog').scrollTop") == 0
+    assert "Offsets of all topics with committed offsets: the end." in browser.text()
+    assert "skips up to 60 records" in browser.text()
+    browser.press("Escape")
 
 
 def test_records_stay_while_the_bars_of_a_phone_move(browser: Browser) -> None:
@@ -419,7 +486,7 @@ def test_a_wrong_token_is_sent_once(chromium: Browser) -> None:
         time.sleep(4)  # more than the page waits between two requests
         page.text()
         assert (sent(), before) == (before, 1)
-        page.evaluate(f"document.getElementById('token').value = '{token}'")
+        page.evaluate(f"document.getElementById('token').value = ' {token} '")
         page.evaluate("document.querySelector('form button').click()")
         page.wait_for("Records appended")
         page.wait_for(lambda: page.text() and sent() > before + 1)  # drawn again by itself
@@ -442,3 +509,28 @@ def test_what_a_broken_broker_answers_is_shown(broker: Broker, browser: Browser)
         console._pages["groups"] = kept
     browser.wait_for(lambda: browser.evaluate("document.body.className") == "")
     browser.complaints.clear()  # the responses with 500
+
+
+def test_records_that_could_not_be_requested_are_requested_again(
+    broker: Broker, browser: Browser
+) -> None:
+    """The page of records is not drawn again by itself, but it says "Trying again"."""
+    console = broker.server._http._content.console  # type: ignore[union-attr]
+    failures = ["once"]
+    kept = console._pages["messages"]
+
+    async def failing(*given: Any) -> Any:
+        if failures.pop() if failures else None:
+            raise NoResponse("Broker 0 did not respond: on purpose.")
+        return await kept(*given)
+
+    go(browser, "records/orders", "scanned")
+    console._pages["messages"] = failing
+    try:
+        browser.evaluate("document.getElementById('browse-value').value = 'order 3'")
+        browser.evaluate("document.getElementById('browse').click()")
+        browser.wait_for("1 record shown")
+        assert not failures
+    finally:
+        console._pages["messages"] = kept
+    browser.complaints.clear()  # the response with 503

@@ -78,7 +78,7 @@ def test_records_in_flight_and_a_reset(broker: Broker) -> None:
     plan = page.act("group/plan", group=GROUP, topic=TOPIC, to="offset", amount=7)
     assert [each["after"] for each in plan["rows"]] == [7]
     done = page.act("group/reset", group=GROUP, rows=plan["rows"])
-    assert done["done"] == f"1 offsets of group {GROUP} are reset."
+    assert done["done"] == f"1 offset of group {GROUP} is reset."
     rows = page.get(f"group?name={GROUP}")["offsets"]
     assert [(each["offset"], each["lag"]) for each in rows] == [(7, 3)]
     page.act("group/delete", group=GROUP, confirm=GROUP)

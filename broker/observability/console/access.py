@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import shlex
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
@@ -231,12 +232,23 @@ class Viewer:
 
     def require(self, operation: Operation, kind: ResourceType, name: str) -> None:
         """Raises Refused unless this is allowed."""
-        if not self.may(operation, kind, name):
-            raise Refused(
-                "403 Forbidden",
-                f"{self.connection.principal} (ottla.console.principal) has no ACL for "
-                f"{operation.name} on {kind.name} {name[:249]}",
-            )
+        missing = self.missing(operation, kind, name)
+        if missing:
+            raise Refused("403 Forbidden", missing)
+
+    def missing(self, operation: Operation, kind: ResourceType, name: str) -> str:
+        """The right that the principal lacks, and the command that gives it; empty if it has it."""
+        if self.may(operation, kind, name):
+            return ""
+        principal = self.connection.principal
+        resource = f"{kind.name} {name[:249]}"
+        option = kind.name.lower().replace("_", "-")
+        named = "" if kind == ResourceType.CLUSTER else f" {shlex.quote(name[:249])}"
+        return (
+            f"{principal} (ottla.console.principal) has no ACL for {operation.name} on {resource}; "
+            f"`ottla acls add --allow {shlex.quote(str(principal))} "
+            f"--operation {operation.name.lower().replace('_', '-')} --{option}{named}` adds it"
+        )
 
     def require_on_cluster(self, operation: Operation) -> None:
         self.require(operation, ResourceType.CLUSTER, CLUSTER_NAME)

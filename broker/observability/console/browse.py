@@ -211,6 +211,9 @@ class Browser:
         await self._run(query, scans, viewer, deadline)
         problems.extend(scan.problem for scan in scans if scan.problem)
         result = _result(query, scans, list(dict.fromkeys(problems)), starts.found, ends.found)
+        whole = count if query.partition < 0 else 1
+        result["unread"] = whole - sum(not scan.problem for scan in scans)
+        result["may_produce"] = viewer.may(Operation.WRITE, ResourceType.TOPIC, query.topic)
         if positions is not None:
             # Or a page that follows would go on at the end, when such a partition is back.
             read = {scan.index for scan in scans}
@@ -379,6 +382,8 @@ def _result(
         "at_end": at_end,
         # Whether there are more records in the direction of the look.
         "is_cut": is_cut if query.from_end else not at_end,
+        # Whether that is because it has found as much as it may return.
+        "is_full": any(scan.dropped if query.from_end else not scan.wants(query) for scan in scans),
         "problems": problems,
         "whole": query.whole,
     }

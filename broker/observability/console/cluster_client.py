@@ -468,7 +468,11 @@ async def list_offsets(
         topics.setdefault(partition.topic, []).append(row)
     if without_leader:
         count, first = len(without_leader), without_leader[0]
-        problems.append(f"{count} partitions have no leader, such as {first}.")
+        problems.append(
+            f"Partition {first} has no leader."
+            if count == 1
+            else f"{count} partitions have no leader, such as {first}."
+        )
     requests = {
         leader: ListOffsetsRequest(
             replica_id=-1,

@@ -41,6 +41,7 @@ from ottla.broker.observability.console.security_views import SecurityViews
 from ottla.broker.observability.console.settings_views import settings
 from ottla.broker.observability.console.topics import TopicActions, TopicViews
 from ottla.broker.runtime.tasks import spawn, stop
+from ottla.broker.security.authorization.acl_types import CLUSTER_NAME, Operation, ResourceType
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -94,6 +95,28 @@ _STATUS = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "403 Forbidden",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "403 Forbidden",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "403 Forbidden",
+}
+
+_REFUSALS = (
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+)
+# The right of each change, with the parameter that names the resource; none for the cluster. A
+# refusal of the broker says only that one is missing.
+_NEEDS = {
+    "topic/create": (Operation.CREATE, ResourceType.TOPIC, "name"),
+    "topic/delete": (Operation.DELETE, ResourceType.TOPIC, "name"),
+    "topic/partitions": (Operation.ALTER, ResourceType.TOPIC, "name"),
+    "topic/setting": (Operation.ALTER_CONFIGS, ResourceType.TOPIC, "name"),
+    "broker/setting": (Operation.ALTER_CONFIGS, ResourceType.CLUSTER, ""),
+    "record/produce": (Operation.WRITE, ResourceType.TOPIC, "topic"),
+    "group/reset": (Operation.READ, ResourceType.GROUP, "group"),
+    "group/delete": (Operation.DELETE, ResourceType.GROUP, "group"),
+    "acl/create": (Operation.ALTER, ResourceType.CLUSTER, ""),
+    "acl/delete": (Operation.ALTER, ResourceType.CLUSTER, ""),
+    "user/set": (Operation.ALTER, ResourceType.CLUSTER, ""),
+    "user/delete": (Operation.ALTER, ResourceType.CLUSTER, ""),
 }
 
 # A page that takes longer gets an error: soon after, the HTTP port closes the connection.
@@ -268,7 +291,16 @@ class Console:
         action = self._actions.get(name)
         if action is None or request.body is None:
             return None
-        return await action(Parameters.of_json(await request.body()), viewer)
+        given = Parameters.of_json(await request.body())
+        try:
+            return await action(given, viewer)
+        except KafkaError as error:
+            if error.code not in _REFUSALS or name not in _NEEDS:
+                raise
+            operation, kind, named = _NEEDS[name]
+            resource = given.text(named) if named else CLUSTER_NAME
+            missing = viewer.missing(operation, kind, resource)
+            raise KafkaError(error.code, f"{missing}." if missing else error.message) from error
 
 
 async def _pong() -> dict[str, Any]:

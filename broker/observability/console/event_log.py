@@ -17,6 +17,8 @@ MAX_LINE_CHARACTERS = 500
 MAX_KIND_CHARACTERS = 60
 # How many are shown, newest first: 100 kB at the most.
 MAX_ROWS = 200
+# For the console of another broker: a string of the protocol has at most 32,767 bytes.
+MAX_TEXT_BYTES = 32_000
 
 _LOGGER = "ottla"
 _DIRECTIVE = re.compile(r"%[-#0 +]*[\d.*]*[a-zA-Z]")
@@ -59,8 +61,17 @@ class EventLog(logging.Handler):
         return list(reversed(self._lines))[:MAX_ROWS]
 
     def as_json(self) -> str:
-        """The same for the console of another broker."""
-        return json.dumps(self.lines())
+        """The newest of them that fit into MAX_TEXT_BYTES, for the console of another broker, as a
+        JSON list in ASCII."""
+        rows: list[str] = []
+        size = 2
+        for line in self.lines():
+            row = json.dumps(line, separators=(",", ":"))
+            size += len(row) + 1
+            if size > MAX_TEXT_BYTES:
+                break
+            rows.append(row)
+        return f"[{','.join(rows)}]"
 
 
 def _kind(record: logging.LogRecord) -> str:

@@ -185,7 +185,8 @@ def _of_topics(old: MetadataSnapshot, new: MetadataSnapshot) -> list[Line]:
     for name, topic in new.topics.items():
         before = old.topics.get(name)
         if before is None:
-            lines.append((_INFO, f"Topic {name} created with {len(topic.partitions)} partitions"))
+            count = _partitions(len(topic.partitions), "")
+            lines.append((_INFO, f"Topic {name} created with {count}"))
         elif before is not topic:
             lines.extend(_of_topic(before, topic, changes))
         if len(lines) > 2 * MAX_EVENTS:
@@ -203,7 +204,7 @@ def _of_topic(
     lines: list[Line] = []
     added = len(new.partitions) - len(old.partitions)
     if added > 0:
-        lines.append((_INFO, f"Topic {new.name} got {added} more partitions"))
+        lines.append((_INFO, f"Topic {new.name} got {_partitions(added, 'more ')}"))
     for index, state in new.partitions.items():
         before = old.partitions.get(index)
         if before is None or before == state:
@@ -245,6 +246,10 @@ def _line(change: _Change, names: list[str]) -> Line:
         return level, text
     more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
     return level, f"{text} ({', '.join(names[:MAX_NAMED])}{more})"
+
+
+def _partitions(count: int, word: str) -> str:
+    return f"{count} {word}partition{'' if count == 1 else 's'}"
 
 
 def _ids(brokers: Iterable[int]) -> str:

@@ -164,6 +164,7 @@ class GroupViews:
             problems = [*problems, *more]
         events, reason = await self._events(group, viewer)
         members = [] if view is None else view.members
+        pace = history.pace(group_id)
         if not all(
             viewer.may_describe_topic(each.topic) for one in members for each in one.partitions
         ):
@@ -174,7 +175,7 @@ class GroupViews:
             "member_rows": [_member(each, viewer) for each in members],
             "offsets": self._offsets(group_id, members, viewer, is_share=group.kind == SHARE),
             "lag": history.lag_points(group_id),
-            "pace": None if (pace := history.pace(group_id)) is None else pace._asdict(),
+            "pace": None if not members or pace is None else pace._asdict(),
             "share": share,
             "events": events,
             "no_events": reason,
@@ -393,8 +394,11 @@ class GroupActions:
             await self._alter(group, offsets, viewer)
         else:
             await self._commit(group, offsets, viewer)
+        self._history.forget_pace(group.group)
         await self._history.sample()
-        return {"done": f"{len(rows)} offsets of group {group.group} are reset."}
+        count = "1 offset" if len(rows) == 1 else f"{len(rows)} offsets"
+        verb = "is" if len(rows) == 1 else "are"
+        return {"done": f"{count} of group {group.group} {verb} reset."}
 
     async def _commit(self, group: GroupRow, offsets: Offsets, viewer: Viewer) -> None:
         topics: dict[str, list[OffsetCommitRequestPartition]] = {}
@@ -504,5 +508,9 @@ class GroupActions:
         }
         missing = [each for each in wanted if each not in after]
         if missing:
-            problems.append(f"{len(missing)} partitions are left out, such as {missing[0]}.")
+            problems.append(
+                f"{missing[0]} is left out."
+                if len(missing) == 1
+                else f"{len(missing)} partitions are left out, such as {missing[0]}."
+            )
         return after, list(dict.fromkeys(problems))

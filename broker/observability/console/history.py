@@ -54,6 +54,8 @@ INTERVAL_MS = 5_000
 # While no page was open for a minute.
 QUIET_INTERVAL_MS = 30_000
 QUIET_AFTER_MS = 60_000
+# States of a group, as ListGroups returns them, in which nobody reads.
+WITHOUT_MEMBERS = ("Empty", "Dead")
 # A minute of the pace of a group.
 PACE_SAMPLES = 12
 # The time that a page waits for a sample.
@@ -217,8 +219,7 @@ class History:
 
     async def _sample(self) -> None:
         now_ms = self._parts.now_ms()
-        problems = await self._ask_disks()
-        await self._ask_states()
+        problems = [*await self._ask_disks(), *await self._ask_states()]
         self.traffic.add(self._parts.now_ms(), self.states)
         await self._ask_remote()
         listed, more = await list_groups(self._client, self._viewer)
@@ -257,19 +258,21 @@ class History:
         self.disks = disks
         return gathered.problems
 
-    async def _ask_states(self) -> None:
-        """The states that brokers of Ottla report; silent brokers are known already."""
+    async def _ask_states(self) -> list[str]:
+        """The states that brokers of Ottla report, and who refused; silent brokers are known."""
         own = self._client.broker_id
         states = {own: self._parts.state()}
+        problems: list[str] = []
         if self._viewer.may_on_cluster(Operation.DESCRIBE_CONFIGS):
             others = [
                 each
                 for each, disks in self.disks.items()
                 if each != own and not disks.problem and await self._client.is_ottla(each)
             ]
-            found, _ = await broker_texts(self._client, self._viewer, others, BROKER_STATE)
+            found, problems = await broker_texts(self._client, self._viewer, others, BROKER_STATE)
             states |= found
         self.states = states
+        return problems
 
     async def _ask_remote(self) -> None:
         """Sample the reports about tiered topics, once a page has shown one."""
@@ -368,7 +371,16 @@ class History:
             del self._lags[name]
             self._sums.pop(name, None)
 
+    def forget_pace(self, group_id: str) -> None:
+        """Offsets were set, which is no consumption: the pace begins with the next sample."""
+        self._sums.pop(group_id, None)
+
     def _note_sums(self, name: str, now_ms: int, rows: Mapping[TopicPartition, Lag]) -> None:
+        group = self.groups.get(name)
+        if group is not None and group.state in WITHOUT_MEMBERS:
+            # Whatever moves its offsets now does not consume.
+            self.forget_pace(name)
+            return
         found = [row for row in rows.values() if row.end is not None]
         sums = _Sums(
             now_ms, sum(row.committed for row in found), sum(row.end or 0 for row in found),
@@ -383,7 +395,8 @@ class History:
         kept.append(sums)
 
     def pace(self, group_id: str) -> Pace | None:
-        """The rate at which a group reads, None before there are two samples to compare."""
+        """The rate at which a group reads, None without members, and before there are two samples
+        with them to compare."""
         kept = self._sums.get(group_id)
         if kept is None or len(kept) < 2:
             return None

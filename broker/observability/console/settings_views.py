@@ -6,8 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.observability.console.cluster_client import NoResponse, check
-from ottla.broker.security.authorization.acl_types import Operation, ResourceType
-from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.broker.security.authorization.acl_types import CLUSTER_NAME, Operation, ResourceType
+from ottla.protocol.errors import ErrorCode, KafkaError, error_name
 from ottla.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -39,14 +39,11 @@ async def described(
     client: ClusterClient, viewer: Viewer, kind: int, name: str
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """The settings of a topic, or of a broker by its id, and why there are none."""
-    if kind == TOPIC:
-        broker_id = client.broker_id
-        is_allowed = viewer.may(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name)
-    else:
-        broker_id = int(name)
-        is_allowed = viewer.may_on_cluster(Operation.DESCRIBE_CONFIGS)
-    if not is_allowed:
-        return [], ["Settings are not shown: they need an ACL for DESCRIBE_CONFIGS."]
+    broker_id = client.broker_id if kind == TOPIC else int(name)
+    of = (ResourceType.TOPIC, name) if kind == TOPIC else (ResourceType.CLUSTER, CLUSTER_NAME)
+    missing = viewer.missing(Operation.DESCRIBE_CONFIGS, *of)
+    if missing:
+        return [], [f"Settings are not shown: {missing}."]
     request = DescribeConfigsRequest(
         [DescribeConfigsResource(kind, name, None)], include_documentation=True
     )
@@ -63,18 +60,22 @@ async def broker_texts(
     client: ClusterClient, viewer: Viewer, brokers: Iterable[int], key: str
 ) -> tuple[dict[int, Any], list[str]]:
     """The JSON values that brokers of Ottla return for a key of their own, by broker; others are
-    left out. And a sentence for each broker that did not respond."""
+    left out. And a sentence for each broker that did not respond, or refused."""
     requests = {
         each: DescribeConfigsRequest([DescribeConfigsResource(BROKER, str(each), [key])])
         for each in brokers
     }
     gathered = await client.ask_each(viewer, requests, DescribeConfigsResponse)
     found = {}
+    problems = list(gathered.problems)
     for broker_id, response in sorted(gathered.responses.items()):
         (result,) = response.results
-        if not result.error_code and result.configs:
+        if result.error_code:
+            why = result.error_message or error_name(result.error_code)
+            problems.append(f"Broker {broker_id} did not return {key}: {why.rstrip('.')}.")
+        elif result.configs:
             found[broker_id] = json.loads(result.configs[0].value or "null")
-    return found, gathered.problems
+    return found, problems
 
 
 async def settings(client: ClusterClient, viewer: Viewer, broker_id: int) -> dict[str, Any]:

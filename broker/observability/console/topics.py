@@ -22,7 +22,7 @@ from ottla.broker.observability.console.cluster_client import (
 )
 from ottla.broker.observability.console.parameters import InvalidParameter
 from ottla.broker.observability.console.settings_views import TOPIC, broker_texts, described
-from ottla.broker.security.authorization.acl_types import Operation, ResourceType
+from ottla.broker.security.authorization.acl_types import CLUSTER_NAME, Operation, ResourceType
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -120,7 +120,8 @@ class TopicViews:
         problems = list(dict.fromkeys([*sizes[1], *ends.problems, *starts.problems]))
         if skipped:
             problems.append(
-                f"Sizes of {skipped} topics are left out: a page measures {MAX_LISTED} partitions."
+                f"Sizes of {'1 topic is' if skipped == 1 else f'{skipped} topics are'} left out: "
+                f"a page measures {MAX_LISTED} partitions."
             )
         rows = []
         for topic in shown:
@@ -134,6 +135,7 @@ class TopicViews:
             "page": TOPICS_ON_A_PAGE,
             "lacks": lacks,
             "topics": rows,
+            "cannot_create": viewer.missing(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME),
             "problems": problems,
         }
 
@@ -144,7 +146,7 @@ class TopicViews:
         return self._names
 
     async def one(self, name: str, first: int, viewer: Viewer) -> dict[str, Any]:
-        """One topic: a page of its partitions, its settings, its rate."""
+        """One topic: a page of its partitions, those with problems first, settings and rate."""
         viewer.require(Operation.DESCRIBE, ResourceType.TOPIC, name)
         adding = await self._history.reassignments()
         found = self._client.metadata.snapshot.topics.get(name)
@@ -152,7 +154,8 @@ class TopicViews:
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name[:249]}."
             )
-        indexes = sorted(found.partitions)
+        troubled = {each for each in found.partitions if _is_troubled(found, each, adding)}
+        indexes = sorted(found.partitions, key=lambda each: (each not in troubled, each))
         first = page_start(first, len(indexes), PARTITIONS_ON_A_PAGE)
         measured, _ = _bounded([found])
         shown = indexes[first : first + PARTITIONS_ON_A_PAGE]
@@ -183,6 +186,7 @@ class TopicViews:
                 }
             )
         row = _row(found, adding)
+        row["troubled"] = len(troubled)
         if measured:
             row |= _measures(found, sizes[0], ends.found, starts.found)
         remote: dict[str, Any] | None = None
@@ -199,6 +203,7 @@ class TopicViews:
             "rows": rows,
             "rate": self._history.topic_rate(name),
             "settings": settings[0],
+            "no_settings": " ".join(settings[1]),
             "may": _rights(viewer, name),
             "problems": list(
                 dict.fromkeys([*sizes[1], *ends.problems, *starts.problems, *settings[1], *more])
@@ -253,6 +258,13 @@ def _bounded(topics: list[TopicMetadata]) -> tuple[list[TopicMetadata], int]:
     return chosen, len(topics) - len(chosen)
 
 
+def _is_troubled(topic: TopicMetadata, index: int, adding: Adding | None) -> bool:
+    """Whether a partition has no leader, or replicas missing from the ISR."""
+    state = topic.partitions[index]
+    added = (adding or {}).get((topic.name, index), ())
+    return state.leader < 0 or is_under_replicated(state.replicas, state.isr, added)
+
+
 def health(topic: TopicMetadata, adding: Adding | None) -> dict[str, int]:
     """Count partitions without a leader, and those with replicas missing from the ISR."""
     states = topic.partitions.values()
@@ -271,13 +283,21 @@ def health(topic: TopicMetadata, adding: Adding | None) -> dict[str, int]:
 def _row(topic: TopicMetadata, adding: Adding | None) -> dict[str, Any]:
     states = topic.partitions.values()
     reassigned = adding or {}
+    # Those that a reassignment adds replace others.
+    factors = {
+        len(set(state.replicas).difference(reassigned.get((topic.name, state.partition), ())))
+        for state in states
+    }
     return {
         "name": topic.name,
         "internal": topic.name.startswith("__"),
         "partitions": len(topic.partitions),
-        "replicas": max((len(state.replicas) for state in states), default=0),
+        "replicas": max(factors, default=0),
+        "least_replicas": min(factors, default=0),
         "size_bytes": None,
+        "size_unknown": 0,
         "records": None,
+        "records_unknown": 0,
         "reassigned": sum((topic.name, index) in reassigned for index in topic.partitions),
         **health(topic, adding),
     }
@@ -289,16 +309,25 @@ def _measures(
     ends: dict[TopicPartition, int],
     starts: dict[TopicPartition, int],
 ) -> dict[str, int | None]:
-    """Sums of what is known; None where nothing is."""
+    """Sums of what is known, None where nothing is; and of how many partitions it is not."""
     size = records = None
-    for index in topic.partitions:
+    size_unknown = records_unknown = 0
+    for index, state in topic.partitions.items():
         of_replicas = sizes.get((topic.name, index))
         if of_replicas is not None:
             size = (size or 0) + sum(of_replicas.values())
+        size_unknown += any(each not in (of_replicas or {}) for each in state.replicas)
         key = TopicPartition(topic.name, index)
         if key in ends and key in starts:
             records = (records or 0) + ends[key] - starts[key]
-    return {"size_bytes": size, "records": records}
+        else:
+            records_unknown += 1
+    return {
+        "size_bytes": size,
+        "size_unknown": size_unknown,
+        "records": records,
+        "records_unknown": records_unknown,
+    }
 
 
 def _rights(viewer: Viewer, name: str) -> dict[str, bool]:

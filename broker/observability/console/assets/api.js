@@ -25,11 +25,12 @@ const DEADLINE_MS = 15000
 export function keepToken() {
   const given = location.hash.match(/^#token=(.+)$/)
   if (!given) return
-  sessionStorage.setItem('token', decodeURIComponent(given[1]))
+  setToken(decodeURIComponent(given[1]))
   history.replaceState(null, '', location.pathname)
 }
 
-export const setToken = (token) => sessionStorage.setItem('token', token)
+// A token that was copied often has blanks around it.
+export const setToken = (token) => sessionStorage.setItem('token', token.trim())
 
 async function request(path, options) {
   const token = sessionStorage.getItem('token')

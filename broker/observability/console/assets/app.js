@@ -6,7 +6,7 @@ import { group, groups } from './groups.js'
 import { leaveRecords, records } from './records.js'
 import { security } from './security.js'
 import { topic, topics } from './topics.js'
-import { el, hash, panel } from './views.js'
+import { advice, el, hash, panel } from './views.js'
 
 const REFRESH_MS = 3000
 const TYPING_MS = 200
@@ -22,6 +22,13 @@ let drawing = 0
 let pending = 0
 let typing = 0
 let drawn = ''
+// The page whose content is there, in place of an error.
+let shown = ''
+let first = ''
+// Whether the page could not be requested: it is then, even if it is not drawn again by itself.
+let isOwed = false
+let isTurned = false
+let brokers = null
 let drawnAt = ''
 let width = innerWidth
 
@@ -79,14 +86,24 @@ async function draw() {
     if (drawn !== now) {
       if (drawn) window.scrollTo(0, 0)
       drawn = now
+    } else if (isTurned && (context.query.first ?? '') !== first) {
+      // Another part of a list begins with its first row.
+      document.querySelector('.pager')?.closest('.panel')?.scrollIntoView()
     }
+    isTurned = false
+    first = context.query.first ?? ''
+    shown = now
+    isOwed = false
+    if (!brokers) learnBrokers()
     document.title = `${context.path.slice(1).join(' ') || TABS[context.path[0]]} – Ottla`
     drawnAt = new Date().toLocaleTimeString('sv')
     state.className = 'live'
     state.textContent = drawnAt
     stale('')
   } catch (error) {
-    if (mine === drawing) failed(error, now)
+    if (mine !== drawing) return
+    isOwed = error instanceof NoResponse || error instanceof Unavailable
+    failed(error, now)
   } finally {
     pending -= 1
   }
@@ -105,21 +122,38 @@ function failed(error, now) {
   if (!isPassing && !(error instanceof NotFound)) console.warn(error)
   state.className = 'bad'
   state.textContent = error instanceof NoResponse ? 'no response' : error instanceof NotFound ? 'not found' : 'failed'
-  if (isPassing && drawn === now) {
+  if (isPassing && shown === now) {
     stale(`${error.message} The page shows the state of ${drawnAt}.`, error instanceof NoResponse)
     return
   }
   if (isPassing) stale(error.message, error instanceof NoResponse)
   else stale('')
-  page.replaceChildren(panel(error instanceof NotFound ? 'Not found' : 'This page cannot be shown', el('p', { role: 'alert' }, error.message),
+  page.replaceChildren(panel(error instanceof NotFound ? 'Not found' : 'This page cannot be shown', el('p', { role: 'alert' }, advice(error.message)),
     el('p', { class: 'quiet' }, error instanceof NotFound ? 'Choose a page above.' : isPassing ? 'It is requested again every few seconds.' : 'Reload it, or choose another page above.')))
   drawn = now
+  shown = ''
+}
+
+// Where other brokers are, for the time when this one does not respond.
+async function learnBrokers() {
+  brokers = []
+  try {
+    const found = await ask('overview')
+    brokers = found.brokers.filter((each) => each.id !== found.broker_id && each.listeners.length).map((each) => [each.id, each.listeners[0].replace(/^.*:[/][/]/, '').replace(/:[0-9]+$/, '')])
+  } catch { /* without the right, or a broker that is gone: they stay unknown */ }
+}
+
+const MAX_NAMED = 10
+
+function elsewhere() {
+  const named = (brokers ?? []).slice(0, MAX_NAMED).map(([id, host]) => `broker ${id} on ${host}`).join(', ')
+  return ` The consoles of other brokers show the same cluster${named ? `: ${named}, at the port of their ottla.metrics.address` : ''}.`
 }
 
 function stale(why, isSilent = false) {
   if (!why) document.title = document.title.replace(/^! /, '')
   const trouble = document.getElementById('trouble')
-  const text = why && `${why} Trying again every few seconds.${isSilent ? ' The consoles of other brokers show the same cluster.' : ''}`
+  const text = why && `${why} Trying again every few seconds.${isSilent ? elsewhere() : ''}`
   document.body.classList.toggle('stale', Boolean(why))
   // Changed only where it says something new: it is read aloud.
   if (trouble.textContent !== text) trouble.textContent = text
@@ -165,7 +199,8 @@ async function ping() {
   pending += 1
   try {
     await ask('ping')
-    if (document.body.classList.contains('stale')) { stale(''); state.className = 'live'; state.textContent = drawnAt }
+    if (isOwed) { if (!isBusy()) draw() }
+    else if (document.body.classList.contains('stale')) { stale(''); state.className = 'live'; state.textContent = drawnAt }
   } catch (error) {
     if (error instanceof NoResponse || error instanceof TokenNeeded) failed(error, drawn)
   } finally {
@@ -186,7 +221,7 @@ document.addEventListener('keydown', (event) => {
   }
 })
 document.getElementById('skip').addEventListener('click', (event) => { event.preventDefault(); page.focus() })
-addEventListener('hashchange', () => { document.querySelector('dialog[open]')?.close(); keepToken(); clearTimeout(typing); tabs(); draw() })
+addEventListener('hashchange', () => { document.querySelector('dialog[open]')?.close(); keepToken(); clearTimeout(typing); isTurned = true; tabs(); draw() })
 // Charts have a width. The bars of a phone's browser change the height with each scroll.
 addEventListener('resize', () => {
   if (innerWidth === width) return
@@ -207,7 +242,7 @@ setInterval(() => {
   // Until the token is typed in, each request would be refused.
   if (pending || document.hidden || document.getElementById('token')) return
   if (isLive() && !isBusy()) draw()
-  else if (drawnAt) ping()
+  else if (drawnAt || isOwed) ping()
 }, REFRESH_MS)
 for (const kind of ['error', 'unhandledrejection']) {
   addEventListener(kind, (event) => say(`A part of this page failed: ${(event.reason ?? event.error)?.message ?? event.message}. Reload it.`))

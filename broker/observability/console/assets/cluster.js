@@ -3,7 +3,7 @@
 import { NotFound, act, ask } from './api.js'
 import { chart } from './chart.js'
 import { settingForm } from './forms.js'
-import { badge, bytes, button, card, el, explained, heading, link, notes, number, panel, ranges, search, several, span, table, tone, when, zone } from './views.js'
+import { advice, badge, bytes, button, card, el, explained, heading, link, notes, number, panel, ranges, search, several, span, table, tone, when, zone } from './views.js'
 
 function disk(row) {
   if (row.offline_directories.length) return tone('bad', `${row.offline_directories.length} directories offline`)
@@ -19,12 +19,10 @@ const problems = (found) => [
   ...found.checks.map((check) => ({ broker: 'cluster', problem: check.finding, ...check })),
   ...found.brokers.flatMap((each) => each.faults.map((fault) => ({ broker: each.id, ...fault }))),
   ...found.brokers.filter((each) => each.alive && !each.responds).map((each) => ({
-    broker: each.id, stops: false, problem: each.problem || 'did not respond', fix: 'check whether its process runs, and the network between the brokers; its log has more',
+    // Nobody reads or writes what it leads, as far as this page can tell.
+    broker: each.id, stops: each.leaders > 0, problem: `${each.problem || 'did not respond'}${each.leaders ? ` It leads ${several(each.leaders, 'partition')}.` : ''}`, fix: 'check whether its process runs, and the network between the brokers; its log has more',
   })),
 ].sort((one, other) => Number(other.stops) - Number(one.stops))
-
-// Commands stand between backticks.
-const advice = (text) => el('span', {}, text.split('`').map((part, index) => (index % 2 ? el('code', {}, part) : part)))
 
 function verdict(found) {
   const rows = problems(found)

@@ -1,7 +1,7 @@
 // Dialogs in which something is changed. Escape closes them; the browser gives the focus back.
 
 import { NoResponse, act } from './api.js'
-import { el } from './views.js'
+import { advice, el } from './views.js'
 
 let onDone = () => {}
 
@@ -50,7 +50,8 @@ export function dialog(title, fields, submit, send, { danger = false, intro = nu
         onDone(found)
       }
     } catch (failure) {
-      error.textContent = failure instanceof NoResponse ? `${failure.message} The change may have been made: look before you repeat it.` : failure.message
+      const text = failure instanceof NoResponse ? `${failure.message} The change may have been made: look before you repeat it.` : failure.message
+      error.replaceChildren(advice(text))
     } finally {
       go.disabled = false
     }
@@ -59,6 +60,8 @@ export function dialog(title, fields, submit, send, { danger = false, intro = nu
   const box = el('dialog', { 'aria-labelledby': 'dialog-title', onclose: () => box.remove() }, form)
   document.body.append(box)
   box.showModal()
+  // The browser scrolls to what it gives the focus: the buttons of a long text.
+  box.scrollTop = 0
   return box
 }
 

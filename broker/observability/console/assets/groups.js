@@ -20,13 +20,13 @@ function pace({ lag, pace: found, ...row }) {
   const records = lag.length ? lag.at(-1)[1] : null
   // What was appended since the last commit is no lag that grows.
   const isNear = row.lag_seconds !== null && row.lag_seconds < NEAR_SECONDS && !row.lag_at_least
-  const catches = !found || records === null ? '–' : !records ? (row.uncounted ? 'unknown' : 'caught up') : isNear ? 'keeps up' : found.catch_up_seconds === null ? 'not at this pace' : span(found.catch_up_seconds * 1000)
+  const catches = records && row.members === 0 ? 'no members' : !found || records === null ? '–' : !records ? (row.uncounted ? 'unknown' : 'caught up') : isNear ? 'keeps up' : found.catch_up_seconds === null ? 'not at this pace' : span(found.catch_up_seconds * 1000)
   return el('div', { class: 'cards' },
     card('Lag', number(records), row.uncounted ? 'warn' : '', row.uncounted ? notCounted(row) : 'records not committed'),
     card('Behind by', behindBy(row), '', 'age of the oldest of them'),
     card('Committed', found ? `${short(found.committed)}/s` : '–', '', 'records, last minute'),
     card('Appended', found ? `${short(found.appended)}/s` : '–', '', 'records, last minute'),
-    card('No lag in', catches, records && found && !isNear && found.catch_up_seconds === null ? 'warn' : '', 'if this goes on'))
+    card('No lag in', catches, (records && row.members === 0) || (records && found && !isNear && found.catch_up_seconds === null) ? 'warn' : '', 'if this goes on'))
 }
 
 export async function groups(context) {
@@ -55,8 +55,10 @@ function resetForm(found) {
   ], 'Show the dry run', async ({ topic, to, amount, time }, own) => {
     if (to === 'time' && !time) throw new Error('Choose a time.')
     const plan = await act('group/plan', { group: found.group, topic, to, amount: to === 'time' ? new Date(time).getTime() : Number(amount || 0) })
+    const box = own.querySelector('#field-to')
+    const where = { offset: `offset ${number(amount || 0)}`, shift: `shifted by ${number(amount || 0)}`, time: `the first record since ${time.replace('T', ' ')}` }[to] ?? box.selectedOptions[0].textContent
     own.close()
-    planDialog(plan)
+    planDialog(plan, `Offsets of ${topic ? `topic ${topic}` : 'all topics with committed offsets'}: ${where}.`)
     return null
   }, { intro: el('p', { class: 'quiet' }, 'Nothing is changed yet: the next step shows a dry run.') })
   // Only the field that the choice needs.
@@ -69,13 +71,15 @@ function resetForm(found) {
   show()
 }
 
-function planDialog(plan) {
+function planDialog(plan, target) {
+  const skipped = plan.rows.reduce((sum, row) => sum + (row.before === null ? 0 : Math.max(0, row.after - row.before)), 0)
   const busy = !['Empty', 'Dead'].includes(plan.state)
   const difference = (row) => (row.before === null ? '–' : (row.after - row.before > 0 ? '+' : '') + number(row.after - row.before))
   const box = dialog(`Dry run: ${plan.group}`, [], `Commit ${several(plan.rows.length, 'offset')}`,
     () => act('group/reset', { group: plan.group, rows: plan.rows }), {
       danger: true,
-      intro: el('div', {}, notes(plan.problems),
+      intro: el('div', {}, el('p', { id: 'target' }, target), notes(plan.problems),
+        skipped ? el('p', { class: 'warn', id: 'skipped' }, `The group skips up to ${several(skipped, 'record')} that it has not committed: it does not read them.`) : null,
         busy ? el('p', { class: 'warn' }, `The group is ${plan.state}: stop its members, then repeat the dry run.`) : null,
         table([
           ['topic', (row) => row.topic, 'long'], ['partition', (row) => row.partition, 'number'],
@@ -84,7 +88,7 @@ function planDialog(plan) {
         ], plan.rows, 'No partitions.', 'Dry run')),
     })
   box.querySelector('#submit').disabled = busy
-  box.querySelector('#cancel').focus()
+  box.querySelector('#cancel').focus({ preventScroll: true })
 }
 
 // What the leaders of the partitions report of a share group.

@@ -38,10 +38,16 @@ function chooser(context) {
   const input = (name, label, attributes = {}) => el('label', { class: 'field' }, el('span', {}, label), el('input', { name, id: `browse-${name}`, autocomplete: 'off', autocapitalize: 'off', autocorrect: 'off', spellcheck: 'false', value: query[name] ?? '', ...attributes }))
   const select = (name, label, options, chosen, attributes = {}) => el('label', { class: 'field' }, el('span', {}, label), el('select', { name, id: `browse-${name}`, ...attributes },
     options.map(([value, text]) => el('option', { value, selected: value === chosen ? '' : null }, text))))
+  const missing = el('p', { class: 'error', role: 'alert', id: 'no-time' })
   const form = el('form', { class: 'chooser', onsubmit: (event) => {
     event.preventDefault()
     const given = Object.fromEntries(new FormData(form))
     const next = { partition: given.partition, key: given.key, value: given.value, view: given.view, offset: '', time: '', follow: '' }
+    if (given.from === 'time' && !given.time) {
+      missing.textContent = 'Choose a time.'
+      form.elements.time.focus()
+      return
+    }
     if (given.from === 'oldest') next.offset = '0'
     if (given.from === 'offset') next.offset = given.offset || '0'
     if (given.from === 'time') next.time = String(new Date(given.time).getTime() || '')
@@ -54,7 +60,7 @@ function chooser(context) {
   input('time', 'Time', { type: 'datetime-local', step: 1, value: asLocal(query.time), oninput: () => { form.elements.from.value = 'time' } }),
   input('key', 'Key contains', { size: 12 }), input('value', 'Value contains', { size: 16 }),
   select('view', 'Show as', VIEWS, query.view ?? ''),
-  el('button', { class: 'main', id: 'browse' }, 'Show'))
+  el('button', { class: 'main', id: 'browse' }, 'Show'), missing)
   return form
 }
 
@@ -83,6 +89,15 @@ async function copyLink() {
   }
 }
 
+// Why a file has not everything.
+function searched(found) {
+  if (!found.is_cut) return ''
+  if (found.is_full) return ' There are more: a file has at most 5,000 records or 8 MiB, all partitions together.'
+  const { partitions } = found
+  const range = partitions.length === 1 ? `, offsets ${number(partitions[0].first)} to ${number(partitions[0].next)}` : ''
+  return ` Only ${several(found.scanned, 'record')} (${bytes(found.scanned_bytes)}${range}) were searched, and others may match: choose one partition, an offset or a time for the rest.`
+}
+
 async function save(topic, query) {
   const place = document.getElementById('download')
   place.disabled = true
@@ -93,7 +108,7 @@ async function save(topic, query) {
     setTimeout(() => URL.revokeObjectURL(address), 60000)
     const { values, bytes: left } = found.omitted
     const omitted = values ? ` Not whole: ${several(values, 'key, value or header', 'keys, values or headers')} above 1 MiB ${values === 1 ? 'is' : 'are'} left out (${bytes(left)}), the file has only the length.` : ''
-    const rest = `${omitted}${found.is_cut ? ' There are more: a file has at most 5,000 records or 8 MiB.' : ''}${found.problems.length ? ` ${found.problems.join(' ')}` : ''}`
+    const rest = `${omitted}${searched(found)}${found.problems.length ? ` ${found.problems.join(' ')}` : ''}`
     say(`${several(found.records, 'record')} saved as JSON lines.${rest}`)
   } catch (error) {
     say(`The records cannot be saved: ${error.message}`)
@@ -282,13 +297,13 @@ export async function records(context) {
     if (!isFollowing) return recordsPage(context, found)
     follower?.stop()
     follower = new Follower(topic, query, found)
-    follower.partitions = found.partitions
+    follower.found = found
   }
-  return [...recordsHead(context, follower.partitions, true),
+  return [...recordsHead(context, follower.found, true),
     panel(null, chooser(context), follower.status), panel(null, follower.place)]
 }
 
-function recordsHead(context, partitions, isFollowing) {
+function recordsHead(context, { partitions, may_produce: mayProduce }, isFollowing) {
   const [, topic] = context.path
   const last = Math.max(0, ...partitions.map((each) => each.partition))
   const follow = isFollowing
@@ -296,7 +311,7 @@ function recordsHead(context, partitions, isFollowing) {
     : button('follow', 'Follow new records', () => context.set({ follow: '1', offset: '', time: '' }, { push: true }))
   return [heading([[['topics'], 'Topics'], [['topic', topic], topic]], 'records', follow,
     button('download', 'Download', () => save(topic, context.query)), button('link', 'Copy link', copyLink),
-    button('produce', 'Produce', () => produceForm(topic, last + 1, partitions.length === 1 ? last : 0)))]
+    mayProduce ? button('produce', 'Produce', () => produceForm(topic, last + 1, partitions.length === 1 ? last : 0)) : null)]
 }
 
 function recordsPage(context, found) {
@@ -312,13 +327,14 @@ function recordsPage(context, found) {
   const rows = fromEnd ? [...found.records].reverse() : found.records
   const isFiltered = query.key || query.value
   const isUnsearched = isFiltered && (fromEnd ? found.partitions.some((each) => each.first > each.start_offset) : !found.at_end)
-  const empty = isFiltered ? 'No record that was searched matches the filter.' : !found.partitions.length ? 'No partition has a leader that can be read.' : found.partitions.every((each) => each.end_offset === each.start_offset) ? 'The topic has no records.' : 'No records from here on.'
+  const empty = isFiltered ? 'No record that was searched matches the filter.' : !found.partitions.length ? 'No partition has a leader that can be read.' : found.unread ? `No records in the partitions that were read; ${several(found.unread, 'partition')} could not be.` : found.partitions.every((each) => each.end_offset === each.start_offset) ? 'The topic has no records.' : 'No records from here on.'
   return [
-    ...recordsHead(context, found.partitions, false),
+    ...recordsHead(context, found, false),
     panel(null, chooser(context),
       el('p', { class: 'quiet', role: 'status' }, `${several(found.records.length, 'record')} shown, ${fromEnd ? 'newest first' : 'oldest first'}; scanned ${number(found.scanned)} (${bytes(found.scanned_bytes)}) of ${range}${found.at_end ? ', up to the end' : ''}. `,
         isUnsearched ? 'The rest was not searched. ' : isFiltered && found.is_cut ? 'More records match. ' : null, older, ' ', onward,
-        !single && !fromEnd && !found.at_end ? ['More follow: choose ', link(['records', topic], 'one partition', { ...query, partition: '0' }), ' to go through all.'] : null)),
+        !single && !fromEnd && !found.at_end ? ['More follow: choose ', link(['records', topic], 'one partition', { ...query, partition: '0' }), ' to go through all.'] : null,
+        !single && fromEnd && found.is_cut ? ['For older records choose ', link(['records', topic], 'one partition', { ...query, partition: String(found.partitions[0]?.partition ?? 0) }), ', an offset or a time.'] : null)),
     notes(found.problems),
     panel(null, () => recordTable(topic, rows, empty), rows.length ? el('p', { class: 'quiet' }, 'An offset is a link to its record.') : null, zone()),
   ]

@@ -41,13 +41,13 @@ const columns = [
 ]
 
 // What is decided without an ACL.
-function rules(found) {
+function rules(found, isOfOne = false) {
   if (found.no_acls) return null
   const users = found.super_users
   return el('p', { class: 'quiet' },
     users === null ? 'Super users (super.users) are allowed everything, whatever the ACLs; to show who they are and what holds without an ACL, the console needs an ACL for DESCRIBE_CONFIGS on the cluster. '
       : users.length ? ['Super users (super.users) are allowed everything, whatever the ACLs: ', el('b', {}, users.join(', ')), '. '] : 'There are no super users (super.users). ',
-    found.everyone === null ? null : found.everyone ? el('span', { class: 'warn' }, 'Where no ACL applies to a name, everybody is allowed (allow.everyone.if.no.acl.found=true). ') : 'Others are allowed what an ACL allows. ',
+    found.everyone === null ? null : found.everyone && isOfOne && found.acls.length ? 'Here ACLs apply, so that only what they allow holds (allow.everyone.if.no.acl.found=true is for names without). ' : found.everyone ? el('span', { class: 'warn' }, 'Where no ACL applies to a name, everybody is allowed (allow.everyone.if.no.acl.found=true). ') : 'Others are allowed what an ACL allows. ',
     'A DENY wins over every ALLOW. READ, WRITE, DELETE and ALTER include DESCRIBE.')
 }
 
@@ -62,7 +62,7 @@ export async function access(resource, name) {
     return panel(title, el('p', { class: 'quiet' }, `Not shown now: ${error.message}`))
   }
   const none = found.everyone ? 'No ACL applies to it: everybody is allowed everything with it.' : 'No ACL applies to it: only super users are allowed anything with it.'
-  return panel(title, notes(found.problems), rules(found), () => table(columns.filter(([label]) => label !== 'on'), found.acls, found.no_acls || none, 'Access'),
+  return panel(title, notes(found.problems), rules(found, true), () => table(columns.filter(([label]) => label !== 'on'), found.acls, found.no_acls || none, 'Access'),
     found.total > found.acls.length ? el('p', { class: 'quiet' }, `${number(found.total - found.acls.length)} more are on the page Security.`) : null)
 }
 

@@ -5,10 +5,13 @@ import { chart } from './chart.js'
 import { deletion, dialog, settingForm } from './forms.js'
 import { produceForm } from './records.js'
 import { access } from './security.js'
-import { badge, bytes, button, el, explained, hash, heading, lacking, link, notes, number, pager, panel, search, several, table, tone } from './views.js'
+import { advice, atLeast, badge, bytes, button, el, explained, hash, heading, lacking, link, notes, number, pager, panel, search, several, table, tone } from './views.js'
 
 const health = (row) => (row.offline ? tone('bad', `${row.offline} offline`)
   : row.under_replicated ? tone('warn', `${row.under_replicated} under-replicated`) : row.reassigned ? tone('', `${row.reassigned} being reassigned`) : tone('good', 'in sync'))
+
+// The replication factor, of partitions that differ the least and the greatest.
+const factor = (row) => (row.least_replicas === row.replicas ? number(row.replicas) : `${number(row.least_replicas)}–${number(row.replicas)}`)
 
 // Replicas that a reassignment adds are not missing.
 function inSync(row) {
@@ -27,7 +30,7 @@ function parsed(text) {
   }))
 }
 
-function createForm() {
+function createForm(missing) {
   dialog('Create a topic', [
     { name: 'name', label: 'Name', required: true },
     { name: 'partitions', label: 'Partitions', type: 'number', min: 1, hint: 'empty: num.partitions of the broker' },
@@ -35,7 +38,7 @@ function createForm() {
     { name: 'configs', label: 'Settings', type: 'area', rows: 3, hint: 'one on each line, such as cleanup.policy=compact' },
   ], 'Create', ({ name, partitions, replicas, configs }) => act('topic/create', {
     name, partitions: Number(partitions || -1), replication_factor: Number(replicas || -1), configs: parsed(configs),
-  }))
+  }), { intro: missing ? el('p', { class: 'warn' }, advice(`${missing}. Without it only topics can be created whose names have an ACL for CREATE.`)) : null })
 }
 
 export async function topics(context) {
@@ -43,12 +46,13 @@ export async function topics(context) {
   const isOnly = context.query.only === 'problems'
   return [heading([], 'Topics', search(context, 'find a topic'),
     el('button', { id: 'only', type: 'button', 'aria-pressed': String(isOnly), onclick: () => context.set({ only: isOnly ? '' : 'problems', first: '' }) }, isOnly ? 'All topics' : 'Only problems'),
-    button('create', 'Create topic', createForm, 'main')),
+    button('create', 'Create topic', () => createForm(found.cannot_create), found.cannot_create ? '' : 'main')),
     lacking(found), notes(found.problems),
     panel(null, table([
       ['topic', (row) => [link(['topic', row.name], row.name), ' ', row.internal ? badge('internal') : null], 'long'],
-      ['partitions', (row) => number(row.partitions), 'number'], ['replicas', (row) => number(row.replicas), 'number'],
-      ['records', (row) => number(row.records), 'number'], ['size', (row) => bytes(row.size_bytes), 'number'],
+      ['partitions', (row) => number(row.partitions), 'number'], ['replicas', factor, 'number'],
+      ['records', (row) => (row.records === null ? '–' : atLeast(row.records, row.records_unknown, number, '≥ ')), 'number'],
+      ['size', (row) => (row.size_bytes === null ? '–' : atLeast(row.size_bytes, row.size_unknown, bytes, '≥ ')), 'number'],
       ['state', health],
     ], found.topics, isOnly ? 'No such topic has a problem.' : context.query.search ? `No topic has "${context.query.search}" in its name.` : found.lacks ? 'There are none that may be shown.' : 'There are no topics yet.', 'Topics'), pager(context, found))]
 }
@@ -68,7 +72,16 @@ function settingsPanel(found, context) {
     ['setting', (row) => explained(`about-${row.name}`, row.name, row.documentation), 'long'], ['value', (row) => row.value ?? 'null', 'long'],
     ['from', (row) => (row.source === 'topic' ? badge('topic') : el('span', { class: 'quiet' }, row.source))],
     ['', (row) => (found.may.alter_configs ? button(`change-${row.name}`, 'change', () => settingForm(row, `Topic ${found.name}`, send(row)), 'small') : '')],
-  ], rows, 'None set; broker defaults apply.', 'Settings'))
+  ], rows, found.no_settings ? advice(found.no_settings) : 'None set; broker defaults apply.', 'Settings'))
+}
+
+// On a phone a list of partitions is long.
+const LONG_LIST = 8
+
+function shortcuts(found) {
+  if (found.rows.length <= LONG_LIST) return null
+  const to = (id, text) => button(`to-${id}`, text, () => document.getElementById(id)?.scrollIntoView(), 'small')
+  return el('p', { class: 'tools', id: 'shortcuts' }, to('topic-access', 'Who may use it ↓'), to('topic-settings', 'Settings ↓'))
 }
 
 export async function topic(context) {
@@ -81,10 +94,10 @@ export async function topic(context) {
       found.may.write ? button('produce', 'Produce', () => produceForm(name, found.partitions)) : null,
       found.may.alter ? button('partitions', 'Add partitions', () => partitionsForm(found)) : null,
       found.may.delete ? button('delete', 'Delete', () => deletion('topic', name, 'name', 'topic/delete', 'All its records are deleted on all brokers. This cannot be undone.'), 'danger') : null),
-    el('p', { class: 'quiet' }, `${several(found.records, 'record')}, ${bytes(found.size_bytes)} in all replicas, ${several(found.partitions, 'partition')}, ${several(found.replicas, 'replica')} each; `, health(found)),
-    notes(found.problems),
+    el('p', { class: 'quiet' }, `${found.records === null || (found.records_unknown && !found.records) ? 'records: unknown' : atLeast(found.records, found.records_unknown, (count) => several(count, 'record'))}, ${found.size_bytes === null || (found.size_unknown && !found.size_bytes) ? 'size: unknown' : `${atLeast(found.size_bytes, found.size_unknown, bytes)} in all replicas`}, ${several(found.partitions, 'partition')}, ${factor(found)} ${found.replicas === 1 ? 'replica' : 'replicas'} each; `, health(found)),
+    notes(found.problems), shortcuts(found),
     found.rate.length > 1 ? panel('Records appended', () => chart([{ name: 'in', points: found.rate }], 'records', context.width(1))) : null,
-    panel('Partitions', () => table([
+    panel('Partitions', found.troubled && found.partitions > 1 ? el('p', { class: 'quiet' }, `${several(found.troubled, 'partition')} with problems first.`) : null, () => table([
       ['partition', (row) => row.partition],
       ['leader', (row) => (row.leader < 0 ? tone('bad', 'none') : row.leader)],
       ['replicas', (row) => row.replicas.join(', ')],
@@ -94,7 +107,7 @@ export async function topic(context) {
       ['', (row) => (found.may.read ? browse(row) : '')],
     ], found.rows, 'No partitions.', 'Partitions'), pager(context, { ...found, total: found.partitions })),
     remotePanel(found.remote), remoteRates(found, context),
-    allowed, settingsPanel(found, context),
+    el('div', { id: 'topic-access', class: 'target' }, allowed), el('div', { id: 'topic-settings', class: 'target' }, settingsPanel(found, context)),
   ]
 }
 

@@ -98,15 +98,22 @@ export const heading = (back, title, ...tools) => el('div', { class: 'heading' }
 
 // What is missing on the page, and why.
 export const notes = (problems) => (problems?.length
-  ? el('div', { class: 'note', role: 'note' }, el('b', {}, 'This page is incomplete. '), problems.map((text) => el('div', {}, text))) : null)
+  ? el('div', { class: 'note', role: 'note' }, el('b', {}, 'This page is incomplete. '), problems.map((text) => el('div', {}, advice(text)))) : null)
 
 // Which right is missing for a whole list.
 export const lacking = (found) => (found.lacks ? el('div', { class: 'note', role: 'note' }, found.lacks) : null)
+
+// Commands stand between backticks.
+export const advice = (text) => el('span', {}, text.split('`').map((part, index) => (index % 2 ? el('code', {}, part) : part)))
 
 // A cell is one element, as a phone shows it beside its label.
 const together = (cell) => (Array.isArray(cell) ? el('div', {}, cell) : cell)
 
 export const several = (count, word, words = `${word}s`) => `${number(count)} ${count === 1 ? word : words}`
+
+// A sum that lacks what nobody could measure; `format` makes the text of a number.
+export const atLeast = (value, unknown, format, words = 'at least ') => (
+  value === null || (unknown && !value) ? 'unknown' : `${unknown ? words : ''}${format(value)}`)
 
 // columns: [label, cell of a row, class]; a cell is text or a node.
 export function table(columns, rows, empty, label = '') {

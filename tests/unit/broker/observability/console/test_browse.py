@@ -24,7 +24,7 @@ async def test_a_page_that_follows_keeps_its_place_in_a_partition_without_a_lead
 ) -> None:
     topics = {"t": SimpleNamespace(partitions={0: None, 1: None})}
     client: Any = SimpleNamespace(metadata=SimpleNamespace(snapshot=SimpleNamespace(topics=topics)))
-    viewer: Any = SimpleNamespace(require=lambda *_: None)
+    viewer: Any = SimpleNamespace(require=lambda *_: None, may=lambda *_: False)
     workers: Any = Workers()
 
     async def offsets(*_: Any) -> Offsets:
@@ -36,3 +36,21 @@ async def test_a_page_that_follows_keeps_its_place_in_a_partition_without_a_lead
     assert {each["partition"]: each["next"] for each in found["partitions"]} == {0: 7, 1: 40}
     assert found["problems"] == ["Partition t-1 has no leader."]
     assert found["at_end"]
+    assert found["unread"] == 1  # so that nobody is told that the topic is empty
+    assert not found["may_produce"]
+
+
+def test_whether_a_file_is_full_or_the_search_has_ended() -> None:
+    """A filter that drops nearly all records ends the search at its own bound."""
+    for from_end in (True, False):
+        query = Query("t", 0, -1 if from_end else 0, -1, "", "", 2, whole=True)
+        scan = browse._Scan(0, 10, 100)
+        scan.position = 100 if from_end else 50
+        starts, ends = {TopicPartition("t", 0): 0}, {TopicPartition("t", 0): 100}
+        row = {"partition": 0, "time_ms": 1, "line": ""}
+        scan.rows = [{**row, "offset": 20}]
+        found = browse._result(query, [scan], [], starts, ends)
+        assert (found["is_cut"], found["is_full"]) == (True, False)
+        scan.rows.append({**row, "offset": 30})
+        scan.dropped = from_end
+        assert browse._result(query, [scan], [], starts, ends)["is_full"]

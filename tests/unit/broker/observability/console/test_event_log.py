@@ -8,6 +8,7 @@ import pytest
 
 from ottla.broker.observability.console import event_log
 from ottla.broker.observability.console.event_log import EventLog
+from ottla.protocol.primitives import MAX_STRING_LENGTH
 
 
 @pytest.fixture
@@ -77,3 +78,16 @@ def test_lines_are_alike_only_if_they_have_words_in_common(
     logger.warning("log %s rolled", "a-0")
     logger.warning("log a-1 rolled")
     assert [row["kind"] for row in events.lines()] == ["", "log %s rolled", "", ""]
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "\N{GRINNING FACE}"])
+def test_the_text_for_another_broker_fits_into_a_string_of_the_protocol(
+    events: EventLog, logger: logging.Logger, letter: str
+) -> None:
+    for number in range(event_log.MAX_ROWS):
+        logger.info("%s", f"{number} {letter * event_log.MAX_LINE_CHARACTERS}")
+    text = events.as_json()
+    assert len(text.encode()) <= MAX_STRING_LENGTH
+    rows = json.loads(text)
+    assert rows
+    assert rows == events.lines()[: len(rows)]

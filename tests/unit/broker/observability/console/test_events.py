@@ -60,8 +60,8 @@ def test_topics_and_partitions() -> None:
     before = snapshot(topic("a", partition()), topic("gone", partition()))
     after = snapshot(topic("a", partition(), partition(1)), topic("new", partition()))
     assert lines(before, after) == [
-        ("INFO", "Topic a got 1 more partitions"),
-        ("INFO", "Topic new created with 1 partitions"),
+        ("INFO", "Topic a got 1 more partition"),
+        ("INFO", "Topic new created with 1 partition"),
         ("INFO", "Topic gone deleted"),
     ]
 

@@ -254,3 +254,36 @@ def test_the_points_are_bounded() -> None:
     for second in range(9):
         traffic.add(second * 1_000, {1: state(second, 0, 0)})
     assert [point["time_ms"] for point in traffic.points()] == [6_000, 7_000, 8_000]
+
+
+async def test_offsets_that_move_without_members_are_no_pace(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reset is not consumption, nor right after it, when the members are back."""
+    now, state, committed = 1_000_000, "Stable", 50
+    partition = TopicPartition("t", 0)
+
+    async def groups(*_: object) -> tuple[dict[str, Any], list[str]]:
+        return {"g": GroupRow("g", 1, state, "classic")}, []
+
+    async def positions(*_: object) -> tuple[dict[str, Any], list[str]]:
+        return {"g": {partition: committed}}, []
+
+    async def ends(*_: object) -> tuple[dict[TopicPartition, int], list[str]]:
+        return {partition: 1_000_000}, []
+
+    monkeypatch.setattr(module, "list_groups", groups)
+    monkeypatch.setattr(module, "committed_offsets", positions)
+    monkeypatch.setattr(module, "list_offsets", ends)
+    parts = SimpleNamespace(client=client, now_ms=lambda: now, state=dict)
+    history = History(cast("ConsoleParts", parts), Viewer(allow_all, ANONYMOUS, "127.0.0.1"))
+    found = []
+    for state, committed in [  # noqa: B007 - the doubles read them
+        ("Stable", 50), ("Empty", 60), ("Empty", 90_000), ("Stable", 95_000), ("Stable", 95_100),
+    ]:  # fmt: skip
+        now += 10_000
+        await history.sample()
+        found.append(history.pace("g"))
+    assert [each and each.committed for each in found] == [None, None, None, None, 10.0]
+    history.forget_pace("g")  # the console itself has reset it
+    assert history.pace("g") is None

@@ -17,10 +17,18 @@ from ottla.broker.cluster.metadata_cache import (
 from ottla.broker.observability.console.access import Viewer
 from ottla.broker.observability.console.cluster_client import ClusterClient, Responses
 from ottla.broker.observability.console.history import History
-from ottla.broker.observability.console.topics import TopicViews, page_start, summed
+from ottla.broker.observability.console.topics import (
+    TopicViews,
+    _measures,
+    _row,
+    page_start,
+    summed,
+)
 from ottla.broker.requests.request_context import ANONYMOUS
 from ottla.broker.runtime.tasks import spawn
 from ottla.broker.security.authorization.access_control import allow_all
+from ottla.broker.security.authorization.acl_types import Operation
+from ottla.protocol.topics import TopicPartition
 from tests.doubles.pace import steps_per_turn
 
 TOPICS = 10_000
@@ -28,6 +36,8 @@ TOPICS = 10_000
 
 class Client:
     """Brokers that have nothing to say."""
+
+    broker_id = 1
 
     def __init__(self) -> None:
         state = PartitionMetadata(0, 1, 0, [1], [1], [], 1, 0)
@@ -125,3 +135,34 @@ def test_the_reports_of_all_brokers_are_added_up() -> None:
     reports = [{"copies": 2.0, "size_bytes": 10.0}, None, {"copies": 3.0}]
     assert summed(reports) == {"copies": 5, "size_bytes": 10}
     assert summed([None, None]) is None
+
+
+async def test_partitions_with_problems_come_first_and_their_records_are_not_counted_as_none(
+    client: Client, views: TopicViews
+) -> None:
+    states = {
+        index: PartitionMetadata(index, 1, 0, [1, 2], [1, 2], [], 1, 0) for index in range(150)
+    }
+    states[120] = PartitionMetadata(120, -1, 0, [], [1, 2], [], 1, 0)
+    states[130] = PartitionMetadata(130, 1, 0, [1], [1, 2], [], 1, 0)
+    topic = TopicMetadata("t", bytes(16), states)
+    client.metadata.snapshot = MetadataSnapshot({}, {"t": topic}, {}, (1, 1))
+    found = await views.one("t", 0, Viewer(_only_describe, ANONYMOUS, "127.0.0.1"))
+    assert [row["partition"] for row in found["rows"][:4]] == [120, 130, 0, 1]
+    assert (found["troubled"], found["records"], found["records_unknown"]) == (2, None, 150)
+    assert "DESCRIBE_CONFIGS on TOPIC t; `ottla acls add --allow" in found["no_settings"]
+    key = {each: TopicPartition("t", each) for each in range(150)}
+    offsets = {key[0]: 5}
+    sums = _measures(topic, {("t", 0): {1: 10, 2: 10}, ("t", 1): {1: 10}}, offsets, offsets)
+    assert sums == {"size_bytes": 30, "size_unknown": 149, "records": 0, "records_unknown": 149}
+
+
+def _only_describe(context: Any, operation: Operation, kind: Any, name: str) -> bool:
+    return operation == Operation.DESCRIBE
+
+
+async def test_replicas_that_a_reassignment_adds_are_not_counted(client: Client) -> None:
+    moved = PartitionMetadata(0, 1, 0, [1, 2], [3, 4, 1, 2], [], 1, 0)
+    topic = TopicMetadata("t", bytes(16), {0: moved})
+    row = _row(topic, {("t", 0): (3, 4)})
+    assert (row["least_replicas"], row["replicas"]) == (2, 2)
