@@ -9,11 +9,14 @@ import atexit
 import os
 import shutil
 import tempfile
+import threading
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from ipaddress import ip_address
 from pathlib import Path
 from typing import NamedTuple
+
+_making = threading.Lock()
 
 # Long enough for a process that tests, and no longer: nobody should keep these files.
 _DAYS = 30
@@ -26,10 +29,15 @@ class CertificateFiles(NamedTuple):
     server: Path
 
 
-@cache
 def certificate_files() -> CertificateFiles:
     """The files of this process, in a temporary directory that its end removes. Raises RuntimeError
     without the package that makes certificates."""
+    with _making:  # the brokers of a cluster start in parallel, and trust one authority
+        return _made_files()
+
+
+@cache
+def _made_files() -> CertificateFiles:
     try:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes, serialization

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ from confluent_kafka import Producer
 from kafka import KafkaProducer  # type: ignore[import-untyped, unused-ignore]
 
 from ottla.testing import Broker, Cluster
+from tests.doubles.broker_process import ROOT
 
 RULES = {"alice": ["WRITE topic:orders*", "CREATE topic:orders*", "IDEMPOTENT_WRITE cluster"]}
 
@@ -53,6 +56,37 @@ def test_brokers_of_a_cluster_trust_each_other() -> None:
     with Cluster(2, tls=True, users={"alice": "secret"}, acls=RULES) as cluster:
         cluster.create_topic("orders", partitions=2)
         assert outcome({**cluster.client_config(), "acks": "all"}) == ""
+
+
+FIRST_USE = """
+import threading
+
+from ottla.broker.testing.certificates import certificate_files
+from ottla.testing import Cluster
+
+ready = threading.Barrier(4)
+found = set()
+
+
+def ask():
+    ready.wait()
+    found.add(certificate_files())
+
+
+threads = [threading.Thread(target=ask) for _ in range(4)]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+assert len(found) == 1, found
+with Cluster(2, tls=True) as cluster:
+    cluster.create_topic("orders")
+"""
+
+
+def test_brokers_that_start_first_and_together_share_an_authority() -> None:
+    """In a process of its own: the authority of this one may exist."""
+    subprocess.run([sys.executable, "-c", FIRST_USE], cwd=ROOT, check=True, timeout=120)
 
 
 def test_the_listener_is_chosen_by_one_argument_only() -> None:
