@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from ottla.broker.cluster.metadata_cache import MetadataSnapshot
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.config.resource_rules import validate_topic_config
+from ottla.broker.net.listener import PortInUse
 from ottla.broker.runtime.event_loop import new_event_loop
 from ottla.broker.server.broker_server import BrokerServer
 from ottla.broker.testing.block import RunsInBlock
@@ -40,6 +41,7 @@ from ottla.broker.testing.hints import BROKER, BROKER_ATTRIBUTES, TOPIC, missing
 from ottla.broker.testing.security import Library, Mechanism, Security
 from ottla.controller.admin.topic_admin import NewTopic
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.storage.errors import DirectoryInUse
 
 # A start takes a fraction of a second; one that takes longer than this hangs.
 START_SECONDS = 30.0
@@ -142,6 +144,7 @@ class Broker(RunsInBlock):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._is_inherited = False  # from the parent process, which runs it
+        self._ended = ""  # by which method, for the errors
 
     def _make_directory(self) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="ottla-"))
@@ -249,8 +252,11 @@ class Broker(RunsInBlock):
             ports = self._call(server.start(), START_SECONDS)
             if self._security.acls:
                 self._call(self._add_acls(server), START_SECONDS)
-        except BaseException:
+        except BaseException as error:
             self._end_thread()
+            taken = self._taken(error, port)
+            if taken is not None:
+                raise taken from None
             raise
         _running.add(self)
         self._port = next(iter(ports.values()))
@@ -259,27 +265,41 @@ class Broker(RunsInBlock):
         self._faults = Faults(loop, parts.request_channel, topics)
         return self
 
+    def _taken(self, error: BaseException, port: int) -> Exception | None:
+        """The error in words of the arguments, if another broker has the port or the directory."""
+        if isinstance(error, PortInUse) and "listeners" not in self._settings:
+            return PortInUse(
+                f"port={port}: another broker or process listens on 127.0.0.1:{port}; stop it, or "
+                "write another port=, or none for a free one"
+            )
+        if isinstance(error, DirectoryInUse) and "log.dirs" not in self._settings:
+            return DirectoryInUse(
+                f"directory={str(self._directory)!r}: another running broker or process uses it; "
+                "stop it, or give each broker a directory of its own"
+            )
+        return None
+
     def stop(self) -> None:
         """Stop the broker, if it is running. Data in a given directory is flushed and closed as in
         a controlled shutdown; a temporary directory is removed. In a forked child it does nothing:
         the broker is its parent's."""
-        self._end(crash=self._temporary)
+        self._end("stopped", crash=self._temporary)
         if self._temporary and not self._is_inherited:
             self._remove_directory()
 
     def pause(self) -> None:
         """Shut the broker down cleanly and keep its data; `start` uses them and the same port."""
-        self._end(crash=False)
+        self._end("paused", crash=False)
 
     def crash(self) -> None:
         """End the broker as `kill -9` does: connections break, nothing is flushed, and the next
         `start` recovers the logs. Acknowledged records are still there, as after a kill; after a
         power failure they might not be."""
-        self._end(crash=True)
+        self._end("crashed", crash=True)
 
     def restart(self, *, crash: bool = False) -> None:
         """Shut the broker down, or crash it, and start it with the same data and port."""
-        self._end(crash=crash)
+        self._end("stopped", crash=crash)
         self.start()
 
     @refuses(TOPIC)
@@ -385,11 +405,13 @@ class Broker(RunsInBlock):
         ):
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"topic {name} is still there")
 
-    def wait_for_metadata(self, accepted: Callable[[MetadataSnapshot], bool]) -> None:
-        """Return when the broker's metadata are `accepted`. Private, as `server` is."""
-        waiting = self.server.parts.metadata.wait_until(accepted, int(START_SECONDS * 1000))
-        if not self._call(waiting, START_SECONDS + 1):
-            raise RuntimeError("the broker did not receive the metadata of the cluster in time")
+    def wait_for_metadata(
+        self, accepted: Callable[[MetadataSnapshot], bool], seconds: float = START_SECONDS
+    ) -> bool:
+        """Wait until the broker's metadata are `accepted`; False when the time is up first.
+        Private, as `server` is."""
+        waiting = self.server.parts.metadata.wait_until(accepted, int(seconds * 1000))
+        return self._call(waiting, seconds + 1)
 
     def end_offset(self, topic: str, partition: int = 0) -> int:
         """The log end offset of a partition: in a new topic, how many records were written.
@@ -427,9 +449,11 @@ class Broker(RunsInBlock):
     def _why_not_running(self) -> str:
         if self._is_inherited:
             return _IN_THE_PARENT
-        if not self.owner:
-            return NOT_RUNNING
-        return f"the broker is not running, a test has stopped it: {self.owner}"
+        if self.owner:
+            return f"the broker is not running, a test has {self._ended} it: {self.owner}"
+        if self._ended:
+            return f"the broker is not running, it was {self._ended}: call start()"
+        return NOT_RUNNING
 
     def leave_to_parent(self) -> None:
         """Forget the broker in a forked child. Its copies of the sockets are closed: they would
@@ -440,9 +464,10 @@ class Broker(RunsInBlock):
         if server is not None:
             server.parts.network_server.leave_to_parent()
 
-    def _end(self, *, crash: bool) -> None:
+    def _end(self, ended: str, *, crash: bool) -> None:
         _running.discard(self)
         server, self._server = self._server, None
+        self._ended = ended
         faults, self._faults = self._faults, None
         if server is not None:
             try:

@@ -19,9 +19,10 @@ from typing import Any, Self
 
 import pytest
 
-from ottla.broker.net.listener import ListenError
+from ottla.broker.net.listener import ListenError, PortInUse
 from ottla.broker.runtime.tasks import spawn
 from ottla.controller.registration import BrokerIdTaken
+from ottla.storage.errors import DirectoryInUse
 from ottla.testing import Broker, Cluster, ConfigError, KafkaError
 from tests.doubles.broker_process import ROOT
 from tests.doubles.producing import Outgoing, produce, read_from_start
@@ -125,6 +126,25 @@ def test_a_broker_that_is_not_running_says_so() -> None:
             use()
     with broker, pytest.raises(RuntimeError, match="the broker is running"):
         broker.start()
+
+
+def test_an_error_says_how_the_broker_ended() -> None:
+    broker = Broker()
+    for end in (broker.pause, broker.crash, broker.stop):
+        broker.start()
+        end()
+        ended = {"pause": "paused", "crash": "crashed", "stop": "stopped"}[end.__name__]
+        with pytest.raises(RuntimeError, match=rf"not running, it was {ended}: call start\(\)$"):
+            broker.faults.drop("Fetch")
+
+
+def test_a_port_or_directory_in_use_is_named_as_the_argument(tmp_path: Path) -> None:
+    with Broker(tmp_path) as broker:
+        port = int(broker.bootstrap.partition(":")[2])
+        with pytest.raises(PortInUse, match=f"^port={port}: another broker .* another port="):
+            Broker(port=port).start()
+        with pytest.raises(DirectoryInUse, match=f"^directory='{tmp_path}': another running"):
+            Broker(tmp_path).start()
 
 
 def test_an_error_has_kafkas_name() -> None:
