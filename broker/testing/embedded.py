@@ -37,7 +37,15 @@ from ottla.broker.runtime.event_loop import new_event_loop
 from ottla.broker.server.broker_server import BrokerServer
 from ottla.broker.testing.block import RunsInBlock
 from ottla.broker.testing.faults import Faults, TopicsOfRequests
-from ottla.broker.testing.hints import BROKER, BROKER_ATTRIBUTES, TOPIC, missing, refuse, refuses
+from ottla.broker.testing.hints import (
+    BROKER,
+    BROKER_ATTRIBUTES,
+    RESTART,
+    TOPIC,
+    missing,
+    refuse,
+    refuses,
+)
 from ottla.broker.testing.security import Library, Mechanism, Security
 from ottla.controller.admin.topic_admin import NewTopic
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -297,6 +305,7 @@ class Broker(RunsInBlock):
         power failure they might not be."""
         self._end("crashed", crash=True)
 
+    @refuses(RESTART, "write restart() or restart(crash=True); it returns when clients are served")
     def restart(self, *, crash: bool = False) -> None:
         """Shut the broker down, or crash it, and start it with the same data and port."""
         self._end("stopped", crash=crash)
