@@ -63,10 +63,11 @@ class Cluster(RunsInBlock):
         if brokers < 1:
             raise ValueError("a cluster has at least one broker")
         self._count = brokers
-        self._security = Security(tls, users, acls)
+        self._settings = settings_of(settings)
+        client_auth = self._settings.get("ssl.client.auth", "none")
+        self._security = Security(tls, users, acls, client_certificate=client_auth != "none")
         self._tls = tls
         self._acls = acls
-        self._settings = settings_of(settings)
         self._pid = os.getpid()
         self._brokers: dict[int, Broker] = {}
         self._zookeeper: ZooKeeperServer | None = None

@@ -136,7 +136,9 @@ class Broker(RunsInBlock):
         self._settings = settings_of(settings)
         #: Who starts and stops the broker, for the errors: a sentence, if it is not the caller.
         self.owner = ""
-        self._security = Security(tls, users, acls)
+        client_auth = self._settings.get("ssl.client.auth", "none")
+        self._security = Security(tls, users, acls, client_certificate=client_auth != "none")
+        _check_settings(self._settings, tls=tls)
         if "listeners" in self._settings and not self._security.is_default:
             raise ValueError("tls and users choose the listener: drop the setting listeners")
         if "listeners" in self._settings and port:
@@ -537,6 +539,23 @@ def _checked_port(port: object) -> int:
     if not 0 <= port <= _PORT_MAX:
         raise ValueError(f"port={port}: expected 1 to {_PORT_MAX}, or 0 for a free one")
     return port
+
+
+def _check_settings(settings: Mapping[str, str], *, tls: bool) -> None:
+    """Raise ValueError for settings whose meaning an argument or `Cluster` has."""
+    for name in ("log.dir", "log.dirs"):
+        if name in settings and "," not in settings[name]:  # several are a case of their own
+            raise ValueError(
+                f"{name}: the directory is the first argument, Broker({settings[name]!r})"
+            )
+    if settings.get("ssl.client.auth", "none") != "none" and not (tls or "listeners" in settings):
+        raise ValueError("ssl_client_auth needs tls=True; client_config has the certificate then")
+    replicas = settings.get("default.replication.factor", "1")
+    if replicas not in ("1", "-1") and "zookeeper.connect" not in settings:
+        raise ValueError(
+            f"default_replication_factor={replicas}: one broker has one replica of a topic; "
+            f"Cluster(brokers={replicas}) has several brokers"
+        )
 
 
 def _unknown(topic: str, partition: int) -> KafkaError:

@@ -23,10 +23,24 @@ _FREE_PORT = "brokers take free ports of 127.0.0.1; `bootstrap` has the address"
 _CREATE_TOPIC = "call create_topic('orders', partitions=3) after the start"
 _STARTED = "start() and `with` return when clients are served"
 
+_REGISTRY = (
+    "there is no schema registry: the clients of Confluent have one in memory, 'mock://name'"
+)
+
 SETTINGS = {
     **dict.fromkeys(("settings", "config", "configs", "properties"), _ARE_ARGUMENTS),
     **dict.fromkeys(("user", "username", "password", "sasl", "sasl_users", "credentials"), _USERS),
     **dict.fromkeys(("ssl", "use_tls", "use_ssl", "secure"), "write tls=True"),
+    **dict.fromkeys(
+        ("security_protocol", "protocol"),
+        "write tls=True for SSL, users={'alice': 'secret'} for SASL, or both for SASL_SSL",
+    ),
+    **dict.fromkeys(
+        ("sasl_mechanism", "sasl_mechanisms", "mechanism"),
+        "a broker with users={...} has PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512; "
+        "client_config(mechanism='SCRAM-SHA-256') is for clients",
+    ),
+    **dict.fromkeys(("schema_registry", "registry", "schema_registry_url"), _REGISTRY),
     **dict.fromkeys(("acl", "rules"), "write acls={'alice': ['READ topic:orders']}"),
     **dict.fromkeys(("topic", "topics", "create_topics"), _CREATE_TOPIC),
     **dict.fromkeys(("partitions", "default_partitions"), "write num_partitions=3"),
@@ -149,10 +163,7 @@ _OF_BOTH |= {
     **dict.fromkeys(("lag", "group_lag", "consumer_lag", "get_lag"), _GROUPS),
     **dict.fromkeys(("committed", "committed_offset", "committed_offsets", "offsets"), _GROUPS),
     **dict.fromkeys(("read", "fetch", "read_all", "get_messages", "get_records"), _CLIENT),
-    **dict.fromkeys(
-        ("schema_registry", "schema_registry_url"),
-        "there is no schema registry: the clients of Confluent have one in memory, 'mock://name'",
-    ),
+    **dict.fromkeys(("schema_registry", "schema_registry_url"), _REGISTRY),
 }
 BROKER_ATTRIBUTES = {
     **_OF_BOTH,
