@@ -9,27 +9,37 @@ import atexit
 import os
 import shutil
 import tempfile
+import threading
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from ipaddress import ip_address
 from pathlib import Path
 from typing import NamedTuple
 
+_making = threading.Lock()
+
 # Long enough for a process that tests, and no longer: nobody should keep these files.
 _DAYS = 30
 
 
 class CertificateFiles(NamedTuple):
-    """`server` has the key and the certificate of a broker, `authority` what a client trusts."""
+    """`server` has the key and the certificate of a broker, `client` those of a client, whose name
+    is CN=client, and `authority` what both trust."""
 
     authority: Path
     server: Path
+    client: Path
 
 
-@cache
 def certificate_files() -> CertificateFiles:
     """The files of this process, in a temporary directory that its end removes. Raises RuntimeError
     without the package that makes certificates."""
+    with _making:  # the brokers of a cluster start in parallel, and trust one authority
+        return _made_files()
+
+
+@cache
+def _made_files() -> CertificateFiles:
     try:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes, serialization
@@ -59,26 +69,27 @@ def certificate_files() -> CertificateFiles:
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(authority_key, hashes.SHA256())
     )
-    key = ec.generate_private_key(ec.SECP256R1())
     names: list[x509.GeneralName] = [x509.DNSName("localhost")]
     names += [x509.IPAddress(ip_address(each)) for each in ("127.0.0.1", "::1")]
-    server = (
-        certificate("localhost", key)
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .sign(authority_key, hashes.SHA256())
-    )
     folder = Path(tempfile.mkdtemp(prefix="ottla-certificates-"))
     atexit.register(_remove, folder, os.getpid())
-    files = CertificateFiles(folder / "authority.pem", folder / "server.pem")
+    files = CertificateFiles(folder / "authority.pem", folder / "server.pem", folder / "client.pem")
     files.authority.write_bytes(authority.public_bytes(serialization.Encoding.PEM))
-    private = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    files.server.touch(mode=0o600)
-    files.server.write_bytes(private + server.public_bytes(serialization.Encoding.PEM))
+    for path, name in ((files.server, "localhost"), (files.client, "client")):
+        key = ec.generate_private_key(ec.SECP256R1())
+        signed = (
+            certificate(name, key)
+            .add_extension(x509.SubjectAlternativeName(names), critical=False)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .sign(authority_key, hashes.SHA256())
+        )
+        private = key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+        path.touch(mode=0o600)
+        path.write_bytes(private + signed.public_bytes(serialization.Encoding.PEM))
     return files
 
 

@@ -34,6 +34,7 @@ from ottla.controller.zookeeper_server.server import ZooKeeperServer
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 TICK_TIME_MS = 500
+_ELECTION_SECONDS = 5.0  # of a process whose threads share one interpreter, on a busy machine
 _NOT_RUNNING = "the cluster is not running: call start(), or use it in a `with` block"
 SESSION_TIMEOUT_MS = 6000
 """Shorter than Kafka's 18 s, so that tests of a crash need not wait; long enough for a process
@@ -62,10 +63,11 @@ class Cluster(RunsInBlock):
         if brokers < 1:
             raise ValueError("a cluster has at least one broker")
         self._count = brokers
-        self._security = Security(tls, users, acls)
+        self._settings = settings_of(settings)
+        client_auth = self._settings.get("ssl.client.auth", "none")
+        self._security = Security(tls, users, acls, client_certificate=client_auth != "none")
         self._tls = tls
         self._acls = acls
-        self._settings = settings_of(settings)
         self._pid = os.getpid()
         self._brokers: dict[int, Broker] = {}
         self._zookeeper: ZooKeeperServer | None = None
@@ -186,7 +188,11 @@ class Cluster(RunsInBlock):
 
     def _wait_until_complete(self) -> None:
         for broker in self._brokers.values():
-            broker.wait_for_metadata(self._is_complete)
+            if not broker.wait_for_metadata(self._is_complete):
+                raise RuntimeError(
+                    f"{broker!r} did not receive the metadata of the cluster in "
+                    f"{START_SECONDS:.0f} s: its log says why"
+                )
 
     def _is_complete(self, snapshot: MetadataSnapshot) -> bool:
         return len(snapshot.brokers) == self._count and snapshot.controller_id in self._brokers
@@ -231,15 +237,37 @@ class Cluster(RunsInBlock):
         self._controller().delete_topic(name)
 
     def leader_of(self, topic: str, partition: int = 0) -> Broker:
-        """The broker that leads a partition.
+        """The broker that leads a partition. After a crash it waits until the controller has
+        elected another one, at most the timeout of the ZooKeeper session and some seconds.
 
-        Raises KafkaError for a partition that does not exist or has no leader, and RuntimeError
+        Raises KafkaError for a partition that does not exist or gets no leader, and RuntimeError
         when no broker runs."""
         __tracebackhide__ = True
-        leader = self._any().leader_id(topic, partition)
-        if leader not in self._brokers or not self._brokers[leader].is_running:
-            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition}")
-        return self._brokers[leader]
+        asked = self._any()
+        asked.leader_id(topic, partition)  # of a partition that exists: waiting creates none
+        found: list[Broker] = []
+
+        def is_decided(snapshot: MetadataSnapshot) -> bool:
+            known = (
+                snapshot.topics[topic].partitions[partition] if topic in snapshot.topics else None
+            )
+            running = [number for number, each in self._brokers.items() if each.is_running]
+            if known is not None and known.leader in running:
+                found.append(self._brokers[known.leader])
+            # Without a replica that runs, nobody can be elected.
+            return bool(found) or known is None or not set(known.replicas) & set(running)
+
+        asked.wait_for_metadata(is_decided, self._election_seconds())
+        if not found:
+            raise KafkaError(
+                ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader that runs"
+            )
+        return found[0]
+
+    def _election_seconds(self) -> float:
+        """How long the loss of a leader may take: its session ends, and another one is elected."""
+        timeout_ms = self._settings.get("zookeeper.session.timeout.ms", SESSION_TIMEOUT_MS)
+        return int(timeout_ms) / 1000 + _ELECTION_SECONDS
 
     def end_offset(self, topic: str, partition: int = 0) -> int:
         """The log end offset of a partition, on its leader: in a new topic, how many records were

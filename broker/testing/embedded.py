@@ -32,14 +32,24 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from ottla.broker.cluster.metadata_cache import MetadataSnapshot
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.config.resource_rules import validate_topic_config
+from ottla.broker.net.listener import PortInUse
 from ottla.broker.runtime.event_loop import new_event_loop
 from ottla.broker.server.broker_server import BrokerServer
 from ottla.broker.testing.block import RunsInBlock
 from ottla.broker.testing.faults import Faults, TopicsOfRequests
-from ottla.broker.testing.hints import BROKER, BROKER_ATTRIBUTES, TOPIC, missing, refuse, refuses
+from ottla.broker.testing.hints import (
+    BROKER,
+    BROKER_ATTRIBUTES,
+    RESTART,
+    TOPIC,
+    missing,
+    refuse,
+    refuses,
+)
 from ottla.broker.testing.security import Library, Mechanism, Security
 from ottla.controller.admin.topic_admin import NewTopic
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.storage.errors import DirectoryInUse
 
 # A start takes a fraction of a second; one that takes longer than this hangs.
 START_SECONDS = 30.0
@@ -126,7 +136,9 @@ class Broker(RunsInBlock):
         self._settings = settings_of(settings)
         #: Who starts and stops the broker, for the errors: a sentence, if it is not the caller.
         self.owner = ""
-        self._security = Security(tls, users, acls)
+        client_auth = self._settings.get("ssl.client.auth", "none")
+        self._security = Security(tls, users, acls, client_certificate=client_auth != "none")
+        _check_settings(self._settings, tls=tls)
         if "listeners" in self._settings and not self._security.is_default:
             raise ValueError("tls and users choose the listener: drop the setting listeners")
         if "listeners" in self._settings and port:
@@ -142,6 +154,7 @@ class Broker(RunsInBlock):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._is_inherited = False  # from the parent process, which runs it
+        self._ended = ""  # by which method, for the errors
 
     def _make_directory(self) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="ottla-"))
@@ -249,8 +262,11 @@ class Broker(RunsInBlock):
             ports = self._call(server.start(), START_SECONDS)
             if self._security.acls:
                 self._call(self._add_acls(server), START_SECONDS)
-        except BaseException:
+        except BaseException as error:
             self._end_thread()
+            taken = self._taken(error, port)
+            if taken is not None:
+                raise taken from None
             raise
         _running.add(self)
         self._port = next(iter(ports.values()))
@@ -259,27 +275,42 @@ class Broker(RunsInBlock):
         self._faults = Faults(loop, parts.request_channel, topics)
         return self
 
+    def _taken(self, error: BaseException, port: int) -> Exception | None:
+        """The error in words of the arguments, if another broker has the port or the directory."""
+        if isinstance(error, PortInUse) and "listeners" not in self._settings:
+            return PortInUse(
+                f"port={port}: another broker or process listens on 127.0.0.1:{port}; stop it, or "
+                "write another port=, or none for a free one"
+            )
+        if isinstance(error, DirectoryInUse) and "log.dirs" not in self._settings:
+            return DirectoryInUse(
+                f"directory={str(self._directory)!r}: another running broker or process uses it; "
+                "stop it, or give each broker a directory of its own"
+            )
+        return None
+
     def stop(self) -> None:
         """Stop the broker, if it is running. Data in a given directory is flushed and closed as in
         a controlled shutdown; a temporary directory is removed. In a forked child it does nothing:
         the broker is its parent's."""
-        self._end(crash=self._temporary)
+        self._end("stopped", crash=self._temporary)
         if self._temporary and not self._is_inherited:
             self._remove_directory()
 
     def pause(self) -> None:
         """Shut the broker down cleanly and keep its data; `start` uses them and the same port."""
-        self._end(crash=False)
+        self._end("paused", crash=False)
 
     def crash(self) -> None:
         """End the broker as `kill -9` does: connections break, nothing is flushed, and the next
         `start` recovers the logs. Acknowledged records are still there, as after a kill; after a
         power failure they might not be."""
-        self._end(crash=True)
+        self._end("crashed", crash=True)
 
+    @refuses(RESTART, "write restart() or restart(crash=True); it returns when clients are served")
     def restart(self, *, crash: bool = False) -> None:
         """Shut the broker down, or crash it, and start it with the same data and port."""
-        self._end(crash=crash)
+        self._end("stopped", crash=crash)
         self.start()
 
     @refuses(TOPIC)
@@ -385,11 +416,13 @@ class Broker(RunsInBlock):
         ):
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"topic {name} is still there")
 
-    def wait_for_metadata(self, accepted: Callable[[MetadataSnapshot], bool]) -> None:
-        """Return when the broker's metadata are `accepted`. Private, as `server` is."""
-        waiting = self.server.parts.metadata.wait_until(accepted, int(START_SECONDS * 1000))
-        if not self._call(waiting, START_SECONDS + 1):
-            raise RuntimeError("the broker did not receive the metadata of the cluster in time")
+    def wait_for_metadata(
+        self, accepted: Callable[[MetadataSnapshot], bool], seconds: float = START_SECONDS
+    ) -> bool:
+        """Wait until the broker's metadata are `accepted`; False when the time is up first.
+        Private, as `server` is."""
+        waiting = self.server.parts.metadata.wait_until(accepted, int(seconds * 1000))
+        return self._call(waiting, seconds + 1)
 
     def end_offset(self, topic: str, partition: int = 0) -> int:
         """The log end offset of a partition: in a new topic, how many records were written.
@@ -427,9 +460,11 @@ class Broker(RunsInBlock):
     def _why_not_running(self) -> str:
         if self._is_inherited:
             return _IN_THE_PARENT
-        if not self.owner:
-            return NOT_RUNNING
-        return f"the broker is not running, a test has stopped it: {self.owner}"
+        if self.owner:
+            return f"the broker is not running, a test has {self._ended} it: {self.owner}"
+        if self._ended:
+            return f"the broker is not running, it was {self._ended}: call start()"
+        return NOT_RUNNING
 
     def leave_to_parent(self) -> None:
         """Forget the broker in a forked child. Its copies of the sockets are closed: they would
@@ -440,9 +475,10 @@ class Broker(RunsInBlock):
         if server is not None:
             server.parts.network_server.leave_to_parent()
 
-    def _end(self, *, crash: bool) -> None:
+    def _end(self, ended: str, *, crash: bool) -> None:
         _running.discard(self)
         server, self._server = self._server, None
+        self._ended = ended
         faults, self._faults = self._faults, None
         if server is not None:
             try:
@@ -503,6 +539,23 @@ def _checked_port(port: object) -> int:
     if not 0 <= port <= _PORT_MAX:
         raise ValueError(f"port={port}: expected 1 to {_PORT_MAX}, or 0 for a free one")
     return port
+
+
+def _check_settings(settings: Mapping[str, str], *, tls: bool) -> None:
+    """Raise ValueError for settings whose meaning an argument or `Cluster` has."""
+    for name in ("log.dir", "log.dirs"):
+        if name in settings and "," not in settings[name]:  # several are a case of their own
+            raise ValueError(
+                f"{name}: the directory is the first argument, Broker({settings[name]!r})"
+            )
+    if settings.get("ssl.client.auth", "none") != "none" and not (tls or "listeners" in settings):
+        raise ValueError("ssl_client_auth needs tls=True; client_config has the certificate then")
+    replicas = settings.get("default.replication.factor", "1")
+    if replicas not in ("1", "-1") and "zookeeper.connect" not in settings:
+        raise ValueError(
+            f"default_replication_factor={replicas}: one broker has one replica of a topic; "
+            f"Cluster(brokers={replicas}) has several brokers"
+        )
 
 
 def _unknown(topic: str, partition: int) -> KafkaError:

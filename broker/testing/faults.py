@@ -32,7 +32,14 @@ from ottla.broker.requests.request_context import (
     started,
 )
 from ottla.broker.runtime.tasks import spawn
-from ottla.broker.testing.hints import FAULT, FAULT_ATTRIBUTES, missing, refuses
+from ottla.broker.testing.hints import (
+    FAULT_ATTRIBUTES,
+    FAULT_KINDS,
+    ONE_FAULT_ATTRIBUTES,
+    WAIT,
+    missing,
+    refuses,
+)
 from ottla.broker.testing.names import ApiName, ErrorName
 from ottla.protocol.errors import ErrorCode, KafkaError, error_name
 from ottla.protocol.registry import API_BY_NAME, api_name
@@ -48,6 +55,9 @@ if TYPE_CHECKING:
 _LOOP_SECONDS = 30.0
 
 _FETCH = 1
+
+_CODES = {name: number for name, number in vars(ErrorCode).items() if isinstance(number, int)}
+_NAMES_BY_KEY = {entry.key: name for name, entry in API_BY_NAME.items()}
 
 # More names than the APIs are too many for an error.
 _NAMES_SHOWN = 80
@@ -90,6 +100,11 @@ class Fault:
         state = "removed" if self.removed.is_set() else f"hits={self.hits}"
         return f"<Fault {' '.join([self._what, api_name(self.api_key), *parts, state])}>"
 
+    if not TYPE_CHECKING:  # a type checker is to find them
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing(self, name, ONE_FAULT_ATTRIBUTES)
+
     def __enter__(self) -> Fault:
         return self
 
@@ -100,23 +115,39 @@ class Fault:
         """End the fault. Connections whose requests were dropped are closed."""
         self._owner.remove(self)
 
+    @refuses(WAIT)
     def wait(self, hits: int = 1, seconds: float = 30.0) -> bool:
-        """Block until the fault was applied to `hits` requests; False after the timeout.
+        """Block until the fault was applied to `hits` requests, at most `seconds`. False if it was
+        not: when the time is up, or at once when the fault has ended.
 
-        In a coroutine: `await asyncio.to_thread(fault.wait)`."""
+        In a coroutine: `await asyncio.to_thread(fault.wait)`. Raises RuntimeError on the thread of
+        an event loop, which would be blocked, and TypeError or ValueError for other numbers."""
+        __tracebackhide__ = True
+        check_wait(hits, seconds)
         with self._hit:
-            return self._hit.wait_for(lambda: self.hits >= hits, seconds)
+            self._hit.wait_for(lambda: self.hits >= hits or self._has_ended, seconds)
+            return self.hits >= hits
+
+    @property
+    def _has_ended(self) -> bool:
+        return self.is_used_up or self.removed.is_set()
 
     @property
     def is_used_up(self) -> bool:
         """Whether it was applied `times` times."""
         return self._left == 0
 
+    def mark_removed(self) -> None:
+        """Wakes those that wait. Called on the broker's event loop only."""
+        with self._hit:
+            self.removed.set()
+            self._hit.notify_all()
+
     def strike(self) -> None:
         """Counts a request. Called on the broker's event loop only."""
-        if self._left is not None:
-            self._left -= 1
         with self._hit:
+            if self._left is not None:
+                self._left -= 1
             self.hits += 1
             self._hit.notify_all()
 
@@ -150,7 +181,7 @@ class Faults:
 
     # -- kinds of faults ------------------------------------------------------------------------
 
-    @refuses(FAULT)
+    @refuses(FAULT_KINDS["error"])
     def error(
         self,
         api: ApiName,
@@ -165,6 +196,8 @@ class Faults:
         A produce request with acks=0 has no response: its connection is closed, as Kafka does.
         Raises ValueError with the nearest name for a code that Kafka does not have.
         """
+        if isinstance(api, str) and isinstance(code, str) and api in _CODES and code in API_BY_NAME:
+            raise ValueError(f"the API is the first argument: error({code!r}, {api!r})")
         number = _error_code(code)
 
         def effect(fault: Fault, context: RequestContext, handler: Handler) -> HandlerResult:
@@ -172,7 +205,7 @@ class Faults:
 
         return self._add(api, effect, topic, client_id, times, f"error {error_name(number)}")
 
-    @refuses(FAULT)
+    @refuses(FAULT_KINDS["delay"])
     def delay(
         self,
         api: ApiName,
@@ -185,7 +218,10 @@ class Faults:
         """Requests are executed `delay_ms` after they arrived. Raises ValueError for a delay that
         is not a number from 0 on."""
         if not isinstance(delay_ms, int | float) or not 0 <= delay_ms < math.inf:
-            raise ValueError(f"delay_ms={delay_ms!r}: expected milliseconds, from 0 on")
+            raise ValueError(
+                f"delay_ms={delay_ms!r}: expected milliseconds, from 0 on, as in "
+                "delay('Fetch', 2000)"
+            )
 
         async def later(context: RequestContext) -> None:
             await asyncio.sleep(delay_ms / 1000)
@@ -198,7 +234,7 @@ class Faults:
 
         return self._add(api, effect, topic, client_id, times, f"delay {delay_ms} ms")
 
-    @refuses(FAULT)
+    @refuses(FAULT_KINDS["drop"])
     def drop(
         self,
         api: ApiName,
@@ -222,7 +258,7 @@ class Faults:
 
         return self._add(api, _losing(lost, executed), topic, client_id, times, "drop")
 
-    @refuses(FAULT)
+    @refuses(FAULT_KINDS["disconnect"])
     def disconnect(
         self,
         api: ApiName,
@@ -261,6 +297,7 @@ class Faults:
         times: int | None,
         what: str,
     ) -> Fault:
+        _check_api(api)
         known = API_BY_NAME.get(api)
         if known is None or known.key not in self._channel.routes:
             names = sorted(route.entry.name for route in self._channel.routes.values())
@@ -284,7 +321,7 @@ class Faults:
         faults.append(fault)
 
     def _forget(self, fault: Fault) -> None:
-        fault.removed.set()
+        fault.mark_removed()
         faults = self._faults.get(fault.api_key, [])
         if fault in faults:
             faults.remove(fault)
@@ -338,12 +375,47 @@ def nearest(given: str, names: Iterable[str]) -> str:
     return f"use one of {', '.join(known)}"
 
 
+def check_wait(hits: object, seconds: object) -> None:
+    """Raise for arguments of `Fault.wait` that it cannot have, and on a thread it would block."""
+    __tracebackhide__ = True
+    if type(hits) is not int:
+        raise TypeError(
+            f"hits={hits!r}: expected a number of requests, an int; a time is wait(seconds=5)"
+        )
+    if hits < 1:
+        raise ValueError(f"hits={hits}: expected 1 or more; a time is wait(seconds=5)")
+    if not isinstance(seconds, int | float) or not seconds >= 0:
+        raise ValueError(f"seconds={seconds!r}: expected a number from 0 on")
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise RuntimeError(
+        "wait() blocks the event loop of this thread, so that its clients cannot send the request: "
+        "await asyncio.to_thread(fault.wait)"
+    )
+
+
+def _check_api(api: object) -> None:
+    __tracebackhide__ = True
+    if isinstance(api, str):
+        return
+    if isinstance(api, Iterable):
+        hint = "a fault has one API; call the method for each of them"
+    elif type(api) is int and api in _NAMES_BY_KEY:
+        hint = f"did you mean {_NAMES_BY_KEY[api]!r}?"
+    else:
+        hint = "such as 'Produce', which is the first argument"
+    raise TypeError(f"api={api!r}: expected Kafka's name of an API: {hint}")
+
+
 def _error_code(code: str | int) -> int:
-    codes = {name: number for name, number in vars(ErrorCode).items() if isinstance(number, int)}
     if isinstance(code, str):
-        if code not in codes:
-            raise ValueError(f"{code} is not an error of Kafka: {nearest(code, codes)}")
-        code = codes[code]
+        if code not in _CODES:
+            raise ValueError(f"{code} is not an error of Kafka: {nearest(code, _CODES)}")
+        code = _CODES[code]
+    if type(code) is not int:
+        raise TypeError(f"code={code!r}: expected an error by name or number, 'NOT_CONTROLLER'")
     if code == ErrorCode.NONE:
         raise ValueError("NONE (0) is the code of a success")
     return code

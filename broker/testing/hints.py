@@ -23,10 +23,24 @@ _FREE_PORT = "brokers take free ports of 127.0.0.1; `bootstrap` has the address"
 _CREATE_TOPIC = "call create_topic('orders', partitions=3) after the start"
 _STARTED = "start() and `with` return when clients are served"
 
+_REGISTRY = (
+    "there is no schema registry: the clients of Confluent have one in memory, 'mock://name'"
+)
+
 SETTINGS = {
     **dict.fromkeys(("settings", "config", "configs", "properties"), _ARE_ARGUMENTS),
     **dict.fromkeys(("user", "username", "password", "sasl", "sasl_users", "credentials"), _USERS),
     **dict.fromkeys(("ssl", "use_tls", "use_ssl", "secure"), "write tls=True"),
+    **dict.fromkeys(
+        ("security_protocol", "protocol"),
+        "write tls=True for SSL, users={'alice': 'secret'} for SASL, or both for SASL_SSL",
+    ),
+    **dict.fromkeys(
+        ("sasl_mechanism", "sasl_mechanisms", "mechanism"),
+        "a broker with users={...} has PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512; "
+        "client_config(mechanism='SCRAM-SHA-256') is for clients",
+    ),
+    **dict.fromkeys(("schema_registry", "registry", "schema_registry_url"), _REGISTRY),
     **dict.fromkeys(("acl", "rules"), "write acls={'alice': ['READ topic:orders']}"),
     **dict.fromkeys(("topic", "topics", "create_topics"), _CREATE_TOPIC),
     **dict.fromkeys(("partitions", "default_partitions"), "write num_partitions=3"),
@@ -81,6 +95,32 @@ FAULT = {
 }
 """Arguments of the methods of `Faults`."""
 
+_CODE = {"code": "only error(api, code) has it"}
+_DELAY = {"delay_ms": "only delay(api, delay_ms) has it; add a second fault"}
+_EXECUTED = {"executed": "only drop(api, executed=True) and disconnect(api, executed=True) have it"}
+FAULT_KINDS = {
+    "error": {**FAULT, **_DELAY, **_EXECUTED},
+    "delay": {**FAULT, **_CODE, **_EXECUTED},
+    "drop": {**FAULT, **_CODE, **_DELAY},
+    "disconnect": {**FAULT, **_CODE, **_DELAY},
+}
+"""The same for each method, also those that only the others have."""
+
+_SECONDS = "write wait(2, seconds=5) for two requests in at most 5 s"
+WAIT = {
+    **dict.fromkeys(("timeout", "timeout_s", "secs", "duration", "max_seconds"), _SECONDS),
+    **dict.fromkeys(("timeout_ms", "ms", "milliseconds"), _SECONDS),
+    **dict.fromkeys(("count", "times", "n", "requests", "calls"), "write hits=2"),
+}
+"""Arguments of `Fault.wait`."""
+
+RESTART = {
+    **dict.fromkeys(("timeout", "seconds", "delay", "wait"), "it returns when clients are served"),
+    **dict.fromkeys(("kill", "hard", "force"), "write crash=True"),
+    "clean": "write crash=True for a restart that is not clean",
+}
+"""Arguments of `Broker.restart`."""
+
 _BOOTSTRAP = "use bootstrap, which has the host and the port"
 _CLIENT = "a client does it, with the settings of client_config()"
 _STOP = "use stop(), or a `with` block"
@@ -117,6 +157,14 @@ _OF_BOTH = {
         "give each test a new topic (the fixture kafka_topic, or create_topic), or delete_topic()",
     ),
 }
+_GROUPS = "use the admin client of a library, with the settings of client_config()"
+_OF_BOTH |= {
+    **dict.fromkeys(("groups", "consumer_groups", "list_groups", "describe_groups"), _GROUPS),
+    **dict.fromkeys(("lag", "group_lag", "consumer_lag", "get_lag"), _GROUPS),
+    **dict.fromkeys(("committed", "committed_offset", "committed_offsets", "offsets"), _GROUPS),
+    **dict.fromkeys(("read", "fetch", "read_all", "get_messages", "get_records"), _CLIENT),
+    **dict.fromkeys(("schema_registry", "schema_registry_url"), _REGISTRY),
+}
 BROKER_ATTRIBUTES = {
     **_OF_BOTH,
     **dict.fromkeys(("kill", "sigkill"), "use crash()"),
@@ -135,6 +183,14 @@ CLUSTER_ATTRIBUTES = {
     "nodes": "use brokers",
     **dict.fromkeys(("size", "num_brokers", "broker_count"), "use len(cluster)"),
     **dict.fromkeys(("leader", "get_leader"), "use leader_of(topic, partition)"),
+    **dict.fromkeys(
+        ("controller", "get_controller", "controller_id", "isr", "replicas", "in_sync_replicas"),
+        "use the admin client of a library: describe_cluster() and describe_topics()",
+    ),
+    **dict.fromkeys(("stop_broker", "pause_broker"), "use cluster[1].pause()"),
+    **dict.fromkeys(("kill_broker", "crash_broker"), "use cluster[1].crash()"),
+    **dict.fromkeys(("start_broker", "resume_broker"), "use cluster[1].start()"),
+    "restart_broker": "use cluster[1].restart()",
     **dict.fromkeys(("zookeeper_connect", "zk", "zk_connect"), "use zookeeper"),
 }
 FAULT_ATTRIBUTES = {
@@ -144,6 +200,13 @@ FAULT_ATTRIBUTES = {
     **dict.fromkeys(("close", "reset_connection", "kill", "abort"), "use disconnect(api)"),
     **dict.fromkeys(("reset", "remove_all", "stop", "restore"), "use clear()"),
     **dict.fromkeys(("crash", "restart", "pause"), "use the method of the broker, broker.{name}()"),
+}
+ONE_FAULT_ATTRIBUTES = {
+    **dict.fromkeys(("count", "calls", "call_count", "hit_count", "times", "requests"), "use hits"),
+    **dict.fromkeys(("clear", "stop", "end", "cancel", "close", "disable"), "use remove()"),
+    **dict.fromkeys(
+        ("wait_for", "wait_until", "wait_for_hits", "join"), "use wait(hits, seconds=30)"
+    ),
 }
 
 
@@ -157,14 +220,19 @@ def refuse(named: Mapping[str, object], hints: Mapping[str, str]) -> None:
 
 def refuses(
     hints: Mapping[str, str],
+    named_only: str = "",
 ) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
-    """Decorate a function so that it raises TypeError with the hint for an argument."""
+    """Decorate a function so that it raises TypeError with the hint for an argument.
+
+    `named_only` is the hint for arguments without a name, of a method that has none of them."""
 
     def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
         @wraps(function)
         def checked(*arguments: Parameters.args, **named: Parameters.kwargs) -> Result:
             __tracebackhide__ = True
             refuse(named, hints)
+            if named_only and len(arguments) > 1:
+                raise TypeError(f"{function.__name__}({arguments[1]!r}): {named_only}")
             return function(*arguments, **named)
 
         return checked

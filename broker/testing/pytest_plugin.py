@@ -8,6 +8,7 @@ The broker is imported when the first test uses a fixture, not when pytest start
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -68,13 +69,53 @@ def pytest_configure(config: pytest.Config) -> None:
         "topic that the fixture kafka_topic creates; topic settings with _ for .",
     )
     _scope("kafka_broker", config)  # a wrong one is an error of the run, not of pytest
+    _is_shared(config)
+
+
+def _is_shared(config: pytest.Config) -> bool:
+    try:
+        return bool(config.getini("kafka_broker_shared"))
+    except (ValueError, pytest.UsageError) as error:  # it has the value
+        raise pytest.UsageError(f"kafka_broker_shared: {error}: use true or false") from None
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Refuse a parameter or a mark that would not reach the fixture kafka_topic."""
+    name = metafunc.function.__name__
+    for mark in metafunc.definition.iter_markers("parametrize"):
+        if _hides_the_topic(*mark.args, **mark.kwargs):
+            pytest.fail(
+                f"{name}: parametrize('kafka_topic', ...) without indirect=True creates no topic: "
+                "write parametrize('kafka_topic', [...], indirect=True), or name the parameter "
+                "otherwise",
+                pytrace=False,
+            )
+    # The mark of a class or module is for those of its tests that use the fixture.
+    marked = any(mark.name == "kafka_topic" for mark in metafunc.definition.own_markers)
+    asks_itself = "request" in inspect.signature(metafunc.function).parameters
+    if marked and not asks_itself and "kafka_topic" not in metafunc.fixturenames:
+        pytest.fail(
+            f"{name}: the mark kafka_topic creates no topic, since the test does not use the "
+            f"fixture: write def {name}(kafka_topic)",
+            pytrace=False,
+        )
+
+
+def _hides_the_topic(
+    argnames: Any, argvalues: Any = (), indirect: Any = False, *_: Any, **__: Any
+) -> bool:
+    """Whether these arguments of parametrize replace the fixture."""
+    names = argnames.split(",") if isinstance(argnames, str) else argnames
+    if "kafka_topic" not in [str(each).strip() for each in names]:
+        return False
+    return indirect is not True and "kafka_topic" not in (indirect or ())
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """pytest-xdist starts a worker: tell it where the shared broker is."""
     config = node.config
-    if not config.getini("kafka_broker_shared"):
+    if not _is_shared(config):
         return
     if _scope("kafka_broker", config) != "session":
         raise pytest.UsageError("kafka_broker_shared needs kafka_broker_scope = session")
@@ -112,6 +153,7 @@ def _settings(config: pytest.Config) -> dict[str, Any]:
                 f"kafka_broker_settings: {line!r} is an argument of Broker: write the fixture "
                 f"kafka_broker in conftest.py, with Broker({name.strip()}=...)"
             )
+        _check_alone(line, value)
         found[name.strip()] = value.strip()
     tls = found.get("tls")
     if tls is not None:
@@ -119,6 +161,19 @@ def _settings(config: pytest.Config) -> dict[str, Any]:
             raise pytest.UsageError(f"kafka_broker_settings: tls={tls}: use true or false")
         found["tls"] = tls == "true"
     return found
+
+
+def _check_alone(line: str, value: str) -> None:
+    """Refuse a second setting in the value of the first."""
+    if "=" not in value:
+        return
+    from ottla.broker.config.definitions import broker_settings
+    from ottla.broker.testing.embedded import setting_name
+
+    known = {*broker_settings(), "tls"}
+    for name in re.findall(r"[,;\s]\s*([\w.]+)\s*=", value):
+        if setting_name(name) in known:
+            raise pytest.UsageError(f"kafka_broker_settings: {line!r}: write one name=value a line")
 
 
 @pytest.fixture(scope=_scope)

@@ -15,6 +15,7 @@ from ottla.broker.security.authorization.acl_types import (
     CLUSTER_NAME,
     OPERATION_NAMES,
     RESOURCE_NAMES,
+    SUPPORTED_OPERATIONS,
     Operation,
     ResourceType,
 )
@@ -47,6 +48,19 @@ _KINDS = {
     "cluster": ResourceType.CLUSTER,
 }
 _OPERATIONS = {each.name: each for each in Operation if each > Operation.ANY}
+# The operations that Kafka asks for, by kind. Those of the configuration of groups are KIP-848's.
+_WORKING = {
+    "topic": (*SUPPORTED_OPERATIONS[ResourceType.TOPIC], Operation.ALL),
+    "group": (
+        *SUPPORTED_OPERATIONS[ResourceType.GROUP],
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+        Operation.ALL,
+    ),
+    "transactional_id": (Operation.WRITE, Operation.DESCRIBE, Operation.ALL),
+    "cluster": (*SUPPORTED_OPERATIONS[ResourceType.CLUSTER], Operation.ALL),
+}
+_TOPIC = re.compile(r"[A-Za-z0-9._-]*\*?")
 _EXAMPLE = "such as users={'alice': 'secret'}"
 # It is a part of an option's name in JAAS.
 _USER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -61,10 +75,14 @@ class Security:
         tls: bool,
         users: Mapping[str, str] | None,
         acls: Mapping[str, Iterable[str]] | None,
+        *,
+        client_certificate: bool = False,
     ) -> None:
+        """`client_certificate`: clients get one, for a broker that asks for it."""
         if type(tls) is not bool:
             raise TypeError(f"tls={tls!r}: expected True or False; the certificate is made for you")
         self.tls = tls
+        self.client_certificate = client_certificate
         self.users = _checked_users(users or {})
         if acls is not None and not self.users:
             raise ValueError("acls need users: Broker(users={'alice': 'secret'}, acls={...})")
@@ -153,9 +171,15 @@ class Security:
         librdkafka = library in ("confluent", "confluent-kafka")
         if self.tls and librdkafka:
             found["ssl.ca.location"] = str(certificate_files().authority)
+            if self.client_certificate:
+                own = str(certificate_files().client)
+                found |= {"ssl.certificate.location": own, "ssl.key.location": own}
         elif self.tls:
             found["ssl.truststore.type"] = "PEM"
             found["ssl.truststore.location"] = str(certificate_files().authority)
+            if self.client_certificate:
+                own = str(certificate_files().client)
+                found |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": own}
         if login is not None:
             mechanism, name, password = login
             found["sasl.mechanism"] = mechanism
@@ -180,9 +204,13 @@ class Security:
             import ssl
 
             authority = str(certificate_files().authority)
-            found["ssl_context"] = ssl.create_default_context(cafile=authority)
+            context = found["ssl_context"] = ssl.create_default_context(cafile=authority)
+            if self.client_certificate:
+                context.load_cert_chain(certificate_files().client)
         elif self.tls:
             found["ssl_cafile"] = str(certificate_files().authority)
+            if self.client_certificate:
+                found["ssl_certfile"] = str(certificate_files().client)  # with the key
         if login is not None:
             mechanism, name, password = login
             found["sasl_mechanism"] = mechanism
@@ -247,6 +275,22 @@ def _acl(user: str, text: str, users: Mapping[str, str]) -> tuple[AclResource, A
         )
     if kind not in _KINDS:
         raise ValueError(f"acls: {kind!r} is not a kind of resource: {_one_of(kind, _KINDS)}")
+    if operation not in _WORKING[kind]:
+        working = ", ".join(each.name for each in _WORKING[kind])
+        raise ValueError(
+            f"acls: {text!r} has no effect: the operations of the kind {kind} are {working}"
+        )
+    if "*" in name[:-1]:
+        raise ValueError(
+            f"acls: {text!r} has no effect: a * is the whole name or its end, as in {kind}:out-*"
+        )
+    if kind == "topic" and not _TOPIC.fullmatch(name):
+        raise ValueError(
+            f"acls: {text!r} has no effect: topics have letters, digits, '.', '_' and '-' in their "
+            "names; write one rule for each topic"
+        )
+    if kind == "cluster" and name not in ("*", CLUSTER_NAME):
+        raise ValueError(f"acls: {text!r} has no effect: write '{words[0]} cluster'")
     pattern = PREFIXED if name.endswith("*") and name != "*" else LITERAL
     resource = AclResource(
         pattern, RESOURCE_NAMES[_KINDS[kind]], name.removesuffix("*") if name != "*" else name

@@ -14,8 +14,17 @@ from multiprocessing.managers import BaseManager
 from typing import Any
 
 from ottla.broker.testing.embedded import Broker
-from ottla.broker.testing.faults import Fault
-from ottla.broker.testing.hints import BROKER_ATTRIBUTES, FAULT, FAULT_ATTRIBUTES, missing, refuse
+from ottla.broker.testing.faults import Fault, check_wait
+from ottla.broker.testing.hints import (
+    BROKER_ATTRIBUTES,
+    FAULT_ATTRIBUTES,
+    FAULT_KINDS,
+    ONE_FAULT_ATTRIBUTES,
+    WAIT,
+    missing,
+    refuse,
+    refuses,
+)
 
 #: The kinds of faults that a worker may add.
 KINDS = ("error", "delay", "drop", "disconnect")
@@ -108,6 +117,9 @@ class SharedFault:
     def __repr__(self) -> str:
         return str(self._desk.fault_text(self._number))
 
+    def __getattr__(self, name: str) -> Any:
+        raise missing(self, name, ONE_FAULT_ATTRIBUTES)
+
     def __enter__(self) -> SharedFault:
         return self
 
@@ -119,8 +131,10 @@ class SharedFault:
         """How many requests it was applied to."""
         return int(self._desk.fault_hits(self._number))
 
+    @refuses(WAIT)
     def wait(self, hits: int = 1, seconds: float = 30.0) -> bool:
-        """Block until the fault was applied to `hits` requests; False after the timeout."""
+        """As `Fault.wait`."""
+        check_wait(hits, seconds)
         return bool(self._desk.wait_for_fault(self._number, hits, seconds))
 
     def remove(self) -> None:
@@ -140,7 +154,7 @@ class SharedFaults:
             raise missing(self, kind, FAULT_ATTRIBUTES)
 
         def add(*arguments: Any, **named: Any) -> SharedFault:
-            refuse(named, FAULT)
+            refuse(named, FAULT_KINDS[kind])
             if named.get("topic") is None and named.get("client_id") is None:
                 raise ValueError(
                     "name the topic= or the client_id= of the fault: the broker is shared by the "

@@ -6,6 +6,7 @@ import asyncio
 import math
 import os
 import pickle
+import re
 import signal
 import socket
 import subprocess
@@ -19,9 +20,10 @@ from typing import Any, Self
 
 import pytest
 
-from ottla.broker.net.listener import ListenError
+from ottla.broker.net.listener import ListenError, PortInUse
 from ottla.broker.runtime.tasks import spawn
 from ottla.controller.registration import BrokerIdTaken
+from ottla.storage.errors import DirectoryInUse
 from ottla.testing import Broker, Cluster, ConfigError, KafkaError
 from tests.doubles.broker_process import ROOT
 from tests.doubles.producing import Outgoing, produce, read_from_start
@@ -125,6 +127,25 @@ def test_a_broker_that_is_not_running_says_so() -> None:
             use()
     with broker, pytest.raises(RuntimeError, match="the broker is running"):
         broker.start()
+
+
+def test_an_error_says_how_the_broker_ended() -> None:
+    broker = Broker()
+    for end in (broker.pause, broker.crash, broker.stop):
+        broker.start()
+        end()
+        ended = {"pause": "paused", "crash": "crashed", "stop": "stopped"}[end.__name__]
+        with pytest.raises(RuntimeError, match=rf"not running, it was {ended}: call start\(\)$"):
+            broker.faults.drop("Fetch")
+
+
+def test_a_port_or_directory_in_use_is_named_as_the_argument(tmp_path: Path) -> None:
+    with Broker(tmp_path) as broker:
+        port = int(broker.bootstrap.partition(":")[2])
+        with pytest.raises(PortInUse, match=f"^port={port}: another broker .* another port="):
+            Broker(port=port).start()
+        with pytest.raises(DirectoryInUse, match=f"^directory='{tmp_path}': another running"):
+            Broker(tmp_path).start()
 
 
 def test_an_error_has_kafkas_name() -> None:
@@ -307,6 +328,7 @@ def test_a_failed_test_shows_what_there_is() -> None:
         ("Produce", "NOT_LEADER", "NOT_LEADER is not an error of Kafka: did you mean NOT_L"),
         ("Produce", "ZZZ", "ottla.testing.ErrorName has the names"),
         ("Produce", 0, "the code of a success"),
+        ("NOT_CONTROLLER", "Fetch", r"is the first argument: error\('Fetch', 'NOT_CONTROLLER'\)"),
     ],
 )
 def test_names_of_faults_are_suggested(api: Any, code: Any, words: str) -> None:
@@ -338,6 +360,16 @@ def test_arguments_of_another_type_are_refused() -> None:
                 broker.faults.drop("Fetch", **named)
         with pytest.raises(ValueError, match="times='3': a fault applies"):
             broker.faults.drop("Fetch", times=wrong)
+        for api, words in (
+            (0, "api=0: expected Kafka's name of an API: did you mean 'Produce'?"),
+            (["Fetch", "Produce"], "a fault has one API; call the method for each of them"),
+            (None, "such as 'Produce', which is the first argument"),
+        ):
+            for add in (broker.faults.drop, lambda api: broker.faults.delay(api, 3)):
+                with pytest.raises(TypeError, match=re.escape(words)):
+                    add(api)  # type: ignore[operator]
+        with pytest.raises(TypeError, match=r"code=None: expected an error by name or number"):
+            broker.faults.error("Fetch", None)  # type: ignore[arg-type]
         for delay in (wrong, -1, math.nan, math.inf):
             with pytest.raises(ValueError, match="expected milliseconds, from 0 on"):
                 broker.faults.delay("Fetch", delay)
@@ -459,6 +491,37 @@ def test_a_cluster_that_starts_again_begins_empty() -> None:
         with cluster:
             cluster.create_topic("orders")
             assert cluster.end_offset("orders") == 0
+
+
+async def test_the_arguments_of_a_wait_are_checked() -> None:
+    def waits(**named: Any) -> bool:
+        return fault.wait(**named)
+
+    async with Broker() as broker:
+        fault = broker.faults.drop("Fetch")
+        for named, kind, words in (
+            ({"hits": 0.5}, TypeError, r"a time is wait\(seconds=5\)"),
+            ({"hits": 0}, ValueError, "hits=0: expected 1 or more"),
+            ({"seconds": "5"}, ValueError, "seconds='5': expected a number"),
+            ({}, RuntimeError, r"await asyncio\.to_thread\(fault\.wait\)"),
+        ):
+            with pytest.raises(kind, match=words):
+                waits(**named)
+        assert not await asyncio.to_thread(fault.wait, 1, 0.01)
+
+
+def test_a_wait_ends_with_the_fault() -> None:
+    with Broker() as broker:
+        fault = broker.faults.drop("Fetch")
+        remover = threading.Timer(0.1, fault.remove)
+        remover.start()
+        begun = time.monotonic()
+        assert not fault.wait(2)  # removed while it waits
+        assert not fault.wait(1)  # before
+        other = broker.faults.drop("Produce")
+    assert not other.wait()  # with its broker
+    assert time.monotonic() - begun < 20
+    remover.join()
 
 
 def test_faults_of_a_broker_that_has_stopped() -> None:

@@ -94,6 +94,25 @@ def test_the_leader_of_a_partition_is_a_broker(cluster: Cluster) -> None:
     assert leaders == {broker.bootstrap for broker in cluster}
 
 
+def test_the_leader_after_a_crash_is_waited_for() -> None:
+    with Cluster(2, zookeeper_session_timeout_ms=2000) as cluster:
+        cluster.create_topic("led")
+        cluster.create_topic("lost", partitions=2, replication_factor=1)
+        first = cluster.leader_of("led")
+        first.crash()
+        second = cluster.leader_of("led")
+        assert second is not first
+        assert second.is_running
+        errors = []
+        for partition in range(2):
+            try:
+                assert cluster.leader_of("lost", partition) is second
+            except KafkaError as error:
+                errors.append(str(error))
+        assert len(errors) == 1  # the brokers lead one partition each
+        assert "has no leader that runs" in errors[0]
+
+
 def test_topics_are_replicated_and_led_by_all(cluster: Cluster) -> None:
     cluster.create_topic("spread", partitions=6)
     topic = AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics("spread", SECONDS)

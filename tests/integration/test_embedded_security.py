@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from kafka import KafkaProducer  # type: ignore[import-untyped, unused-ignore]
+from kafka import (  # type: ignore[import-untyped, unused-ignore]
+    KafkaAdminClient,
+    KafkaProducer,
+)
+from kafka.errors import KafkaError  # type: ignore[import-untyped, unused-ignore]
 
 from ottla.testing import Broker, Cluster
+from tests.doubles.broker_process import ROOT
 
 RULES = {"alice": ["WRITE topic:orders*", "CREATE topic:orders*", "IDEMPOTENT_WRITE cluster"]}
 
@@ -22,7 +29,10 @@ def outcome(config: dict[str, Any], topic: str = "orders") -> str:
     return "" if found[0] is None else str(found[0].name())
 
 
-@pytest.mark.parametrize("arguments", [{}, {"tls": True}, {"users": {"alice": "secret"}}])
+MUTUAL = {"tls": True, "ssl_client_auth": "required"}
+
+
+@pytest.mark.parametrize("arguments", [{}, {"tls": True}, MUTUAL, {"users": {"alice": "secret"}}])
 async def test_clients_connect_with_the_settings_that_they_get(arguments: dict[str, Any]) -> None:
     from aiokafka import AIOKafkaProducer
 
@@ -53,6 +63,46 @@ def test_brokers_of_a_cluster_trust_each_other() -> None:
     with Cluster(2, tls=True, users={"alice": "secret"}, acls=RULES) as cluster:
         cluster.create_topic("orders", partitions=2)
         assert outcome({**cluster.client_config(), "acks": "all"}) == ""
+
+
+FIRST_USE = """
+import threading
+
+from ottla.broker.testing.certificates import certificate_files
+from ottla.testing import Cluster
+
+ready = threading.Barrier(4)
+found = set()
+
+
+def ask():
+    ready.wait()
+    found.add(certificate_files())
+
+
+threads = [threading.Thread(target=ask) for _ in range(4)]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+assert len(found) == 1, found
+with Cluster(2, tls=True) as cluster:
+    cluster.create_topic("orders")
+"""
+
+
+def test_brokers_that_start_first_and_together_share_an_authority() -> None:
+    """In a process of its own: the authority of this one may exist."""
+    subprocess.run([sys.executable, "-c", FIRST_USE], cwd=ROOT, check=True, timeout=120)
+
+
+def test_a_client_without_the_certificate_is_refused() -> None:
+    with Broker(tls=True, ssl_client_auth="required") as broker:
+        config = broker.client_config("kafka-python")
+        KafkaAdminClient(**config).close()
+        del config["ssl_certfile"]
+        with pytest.raises(KafkaError):
+            KafkaAdminClient(**config, bootstrap_timeout_ms=3000)
 
 
 def test_the_listener_is_chosen_by_one_argument_only() -> None:

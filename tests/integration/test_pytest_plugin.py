@@ -442,6 +442,47 @@ def test_finds_all_brokers(kafka_topic, kafka_cluster):
 """
 
 
+WITHOUT_A_TOPIC = """
+import pytest
+
+
+@pytest.mark.{mark}
+class TestTopics:
+    def test_it(self, kafka_broker{argument}): ...
+
+    {own}
+    def test_other(self, kafka_broker{argument}): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("mark", "argument", "own", "words"),
+    [
+        ("parametrize('kafka_topic', ['orders'])", ", kafka_topic", "", "indirect=True creates no"),
+        (
+            "parametrize('a,kafka_topic', [(1, 'b')])",
+            ", a, kafka_topic",
+            "",
+            "[...], indirect=True",
+        ),
+        ("kafka_topic(partitions=3)", "", "", "2 passed"),
+        ("x", "", "@pytest.mark.kafka_topic(name='a')", "write def test_other(kafka_topic)"),
+        ("usefixtures('kafka_topic')", "", "@pytest.mark.kafka_topic(name='a')", "2 passed"),
+    ],
+)
+def test_a_topic_that_would_not_be_created_is_refused(
+    tmp_path: Path, mark: str, argument: str, own: str, words: str
+) -> None:
+    result = run(tmp_path, example=WITHOUT_A_TOPIC.format(mark=mark, argument=argument, own=own))
+    assert words in result.stdout, result.stdout
+    assert ("2 passed" in words) == (result.returncode == 0)
+
+
+def test_whether_a_broker_is_shared_is_true_or_false(tmp_path: Path) -> None:
+    result = run(tmp_path, "kafka_broker_shared = maybe\n")
+    assert "kafka_broker_shared: invalid truth value 'maybe': use true or false" in result.stderr
+
+
 def test_a_topic_is_where_the_test_works(tmp_path: Path) -> None:
     result = run(tmp_path, example=WHERE_TOPICS_ARE)
     assert "5 passed, 2 errors" in result.stdout, result.stdout
@@ -473,6 +514,9 @@ def test_the_factory_has_the_hints_of_a_broker(tmp_path: Path) -> None:
     ("given", "words"),
     [
         ("tls=no", "tls=no: use true or false"),
+        ("tls=True", "tls=True: use true or false"),
+        ("tls=true, num.partitions=3", "num.partitions=3': write one name=value a line"),
+        ("num.partitions=3 tls=true", "write one name=value a line"),
         ("users=alice:secret", "write the fixture kafka_broker in conftest.py, with Broker(users="),
         ("port=9092", "with Broker(port=...)"),
     ],

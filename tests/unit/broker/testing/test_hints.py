@@ -11,7 +11,8 @@ import pytest
 from ottla.broker.config.definitions import broker_settings, topic_settings
 from ottla.broker.testing import hints
 from ottla.broker.testing.embedded import setting_name
-from ottla.broker.testing.faults import Faults
+from ottla.broker.testing.faults import Fault, Faults
+from ottla.broker.testing.shared import SharedFault
 from ottla.testing import Broker, Cluster
 
 CLASS: Any = {"Broker": Broker, "Cluster": Cluster}
@@ -24,6 +25,9 @@ CLASS: Any = {"Broker": Broker, "Cluster": Cluster}
         ("Broker", {"user": "alice"}, r"write users=\{'alice'"),
         ("Broker", {"topics": ["orders"]}, r"call create_topic\('orders'"),
         ("Broker", {"settings": {"num.partitions": 3}}, r"settings are named arguments"),
+        ("Broker", {"security_protocol": "SASL_SSL"}, "or both for SASL_SSL"),
+        ("Cluster", {"sasl_mechanism": "PLAIN"}, r"client_config\(mechanism="),
+        ("Broker", {"schema_registry": True}, "there is no schema registry"),
         ("Broker", {"host": "localhost"}, "`bootstrap` has the address"),
         ("Broker", {"directory": {"num.partitions": 3}}, "settings are named arguments"),
         ("Broker", {"directory": 9092}, r"directory=9092: expected a path; a port is Broker\(port"),
@@ -51,6 +55,10 @@ def test_an_argument_of_another_tool(name: str, arguments: dict[str, Any], words
         ({"directory": ""}, "directory='' is not a path"),
         ({"port": 70000}, "port=70000: expected 1 to 65535"),
         ({"port": 9092, "listeners": "PLAINTEXT://127.0.0.1:0"}, "drop the setting listeners"),
+        ({"log_dirs": "data"}, r"the directory is the first argument, Broker\('data'\)"),
+        ({"log.dir": "data"}, "the directory is the first argument"),
+        ({"ssl_client_auth": "required"}, "ssl_client_auth needs tls=True"),
+        ({"default_replication_factor": 3}, r"Cluster\(brokers=3\) has several brokers"),
         ({"users": ["alice"]}, r"a dictionary, such as users=\{'alice': 'secret'\}"),
         ({"users": {"alice": None}}, r"password of alice is not text: expected such as users="),
     ],
@@ -75,6 +83,14 @@ def test_a_value_of_another_shape(arguments: dict[str, Any], words: str) -> None
         ("Cluster", "crash", r"use that of one broker, cluster\[1\]\.crash$"),
         ("Cluster", "faults", r"use that of one broker, cluster\[1\]\.faults$"),
         ("Cluster", "size", r"use len\(cluster\)"),
+        ("Broker", "groups", "use the admin client of a library"),
+        ("Broker", "lag", "use the admin client of a library"),
+        ("Broker", "committed_offset", "use the admin client of a library"),
+        ("Broker", "read", "a client does it"),
+        ("Broker", "schema_registry_url", "there is no schema registry: .* 'mock://name'"),
+        ("Cluster", "controller", r"describe_cluster\(\)"),
+        ("Cluster", "isr", r"describe_topics\(\)"),
+        ("Cluster", "stop_broker", r"use cluster\[1\]\.pause\(\)"),
         ("Broker", "nonsense", "object has no attribute 'nonsense'$"),
     ],
 )
@@ -106,6 +122,26 @@ def test_topics_and_faults_have_hints_too() -> None:
         faults.error("Fetch", "NOT_LEADER_OR_FOLLOWER", count=1)
     with pytest.raises(AttributeError, match=r"use error\(api, code\)"):
         faults.fail("Produce")
+    for call, words in (
+        (lambda: faults.error("Fetch", "NOT_CONTROLLER", executed=True), r"only drop\(api, ex"),
+        (lambda: faults.delay("Fetch", 5, executed=True), r"only drop\(api, executed=True\) and"),
+        (lambda: faults.drop("Fetch", delay_ms=5), r"only delay\(api, delay_ms\) has it"),
+        (lambda: faults.disconnect("Fetch", code="NOT_CONTROLLER"), "only error"),
+        (lambda: broker.restart(5), r"restart\(5\): write restart\(\) or restart\(crash=True\)"),
+        (lambda: broker.restart(timeout=5), "returns when clients are served"),
+        (lambda: Fault.__new__(Fault).wait(timeout=1), r"timeout=...: write wait\(2, seconds=5\)"),
+    ):
+        with pytest.raises(TypeError, match=words):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("count", "use hits"), ("clear", r"use remove\(\)"), ("join", "use wait")]
+)
+def test_an_attribute_of_a_fault_that_other_tools_have(name: str, words: str) -> None:
+    for fault in (Fault.__new__(Fault), SharedFault(None, 0)):
+        with pytest.raises(AttributeError, match=words):
+            getattr(fault, name)
 
 
 def test_a_hint_hides_neither_a_setting_nor_a_name_of_the_class() -> None:
@@ -117,7 +153,9 @@ def test_a_hint_hides_neither_a_setting_nor_a_name_of_the_class() -> None:
         (Cluster.__init__, hints.CLUSTER),
         (Broker.create_topic, hints.TOPIC),
         (Cluster.create_topic, hints.TOPIC),
-        *((getattr(Faults, each), hints.FAULT) for each in ("error", "delay", "drop")),
+        (Broker.restart, hints.RESTART),
+        (Fault.wait, hints.WAIT),
+        *((getattr(Faults, each), table) for each, table in hints.FAULT_KINDS.items()),
     ):
         own = inspect.signature(function).parameters.values()
         assert not {each.name for each in own if each.kind != each.VAR_KEYWORD} & table.keys()
@@ -125,6 +163,8 @@ def test_a_hint_hides_neither_a_setting_nor_a_name_of_the_class() -> None:
         (Broker, hints.BROKER_ATTRIBUTES),
         (Cluster, hints.CLUSTER_ATTRIBUTES),
         (Faults, hints.FAULT_ATTRIBUTES),
+        (Fault, hints.ONE_FAULT_ATTRIBUTES),
+        (SharedFault, hints.ONE_FAULT_ATTRIBUTES),
     ):
         assert not set(dir(made)) & table.keys()
 
