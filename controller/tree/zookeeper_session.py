@@ -31,6 +31,7 @@ from ottla.controller.tree.store import (
     NotPermitted,
     SessionCallback,
     SessionExpired,
+    StoreError,
     WatchCallback,
     WatchHandle,
     ZooKeeperUnreachable,
@@ -200,9 +201,6 @@ class ZooKeeperSession:
             await self._until_connected("", deadline)
             # A server that wants SASL from a client without a login says so with a response.
             await self.request("/", lambda: client.exists_async("/"), repeat=True)
-        except NotPermitted:
-            await self.close()
-            raise
         except ConnectionLost:
             reason = f" ({client.problem})" if client.problem else ""
             await self.close()
@@ -211,6 +209,9 @@ class ZooKeeperSession:
                 f"No connection to ZooKeeper at {self.hosts} within "
                 f"{self._connection_timeout_ms} ms{reason}; {await self._advice()}",
             ) from None
+        except StoreError:
+            await self.close()  # else the client goes on connecting
+            raise
 
     async def _advice(self) -> str:
         """What to correct after all hosts have failed."""

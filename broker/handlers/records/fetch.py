@@ -105,7 +105,6 @@ class FetchHandler:
             and len(topics) == 1
             and len(topics[0].partitions) == 1
             and request.min_bytes <= 1
-            and self._may_read is None
             and context.header.api_version >= _NEVER_CONVERTED_SINCE
             and not (self._quota.table.has_limits or self._request_quota.table.has_limits)
         ):
@@ -116,7 +115,7 @@ class FetchHandler:
 
     def _records_of_one(
         self, context: RequestContext, request: FetchRequest, topic: FetchTopic
-    ) -> FetchResponse | None:
+    ) -> FetchResponse | Steps[FetchResponse | Deferred] | None:
         """The response with records of one partition, or why they cannot be read; None if there are
         none to return now."""
         version = context.header.api_version
@@ -131,6 +130,8 @@ class FetchHandler:
         params = self._params(request, version)
         if params.is_follower:
             return None
+        if self._may_read is not None and not self._may_read(context, False)(name):
+            return self._handle_many(context, request, _deny)  # one line in the security log
         data = manager.read_one(params, FetchItem(name, topic_id, position))
         if data is None:
             return None
@@ -142,7 +143,10 @@ class FetchHandler:
         return response
 
     def _handle_many(
-        self, context: RequestContext, request: FetchRequest
+        self,
+        context: RequestContext,
+        request: FetchRequest,
+        may_read: Callable[[str], bool] | None = None,
     ) -> Steps[FetchResponse | Deferred]:
         """May pause between two partitions."""
         version = context.header.api_version
@@ -163,7 +167,8 @@ class FetchHandler:
         results: list[FetchResult] = []
         failed: list[FetchResult] = []
         wanted = fetch.items
-        may_read = None if self._may_read is None else self._may_read(context, is_follower)
+        if may_read is None and self._may_read is not None:
+            may_read = self._may_read(context, is_follower)
         if may_read is not None and is_follower and may_read(""):
             may_check = None  # a follower may read all topics or none
         else:
@@ -318,6 +323,10 @@ class FetchHandler:
             each.node_id != node.node_id for each in response.node_endpoints
         ):
             response.node_endpoints.append(NodeEndpoint(*node))
+
+
+def _deny(topic: str) -> bool:
+    return False
 
 
 def _sort_out(

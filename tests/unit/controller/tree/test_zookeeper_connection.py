@@ -152,8 +152,11 @@ async def test_login_that_all_refuse_is_named(error: int, login: list[tuple[str,
 
 async def test_server_that_is_too_old_is_named_at_the_start() -> None:
     async with ScriptedServer(refuses(UNIMPLEMENTED)) as old:
+        store = ZooKeeperStore(old.connect)
         with pytest.raises(StoreError, match=r"it is older than ZooKeeper 3\.4\.14, or a"):
-            await opened(old.connect)
+            await store.connect()
+        with pytest.raises(ConnectionLost, match="not connected"):
+            store.session.kazoo()
 
 
 async def test_refusal_after_a_good_connection_is_a_lost_connection(
