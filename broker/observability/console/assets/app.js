@@ -226,6 +226,7 @@ addEventListener('hashchange', () => { document.querySelector('dialog[open]')?.c
 addEventListener('resize', () => {
   if (innerWidth === width) return
   width = innerWidth
+  if (!document.querySelector('.chart')) return  // a page that is read stays as it is
   clearTimeout(typing)
   typing = setTimeout(draw, TYPING_MS)
 })
