@@ -169,11 +169,10 @@ class PartitionTasks:
             # An epoch that has no batch yet began at the end of the log, or behind it.
             newest = local[-1] if local else (-1, -1)
             epochs = [*local, *(each for each in epochs if each > newest and each[1] >= end)]
-        segments = _readable(self._copying.metadata.cache(self.partition))
-        found = completed(segments, epochs, start, log.log_end_offset)
+        cache = self._copying.metadata.cache(self.partition)
+        found = completed(_readable(cache), epochs, start, log.log_end_offset)
         if found is None:
-            count = len(self._copying.metadata.cache(self.partition).snapshot())
-            self._unresolved = log.leader_epochs.changes, count
+            self._unresolved = log.leader_epochs.changes, len(cache.snapshot())
             return
         if found != log.leader_epochs.entries:
             logger.info("%s: Leader epochs restored from remote storage: %s", log.name, found)

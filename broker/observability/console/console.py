@@ -87,21 +87,18 @@ SECURITY_HEADERS = (
 _MAX_OFFSET = (1 << 63) - 1
 _MAX_ROW = 1 << 31
 
-# Others are a request that the cluster, as it is now, cannot fulfil: 409.
-_STATUS = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "404 Not Found",
-    ErrorCode.GROUP_ID_NOT_FOUND: "404 Not Found",
-    ErrorCode.BROKER_NOT_AVAILABLE: "404 Not Found",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "403 Forbidden",
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: "403 Forbidden",
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "403 Forbidden",
-}
-
 _REFUSALS = (
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     ErrorCode.GROUP_AUTHORIZATION_FAILED,
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
 )
+# Others are a request that the cluster, as it is now, cannot fulfil: 409.
+_STATUS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "404 Not Found",
+    ErrorCode.GROUP_ID_NOT_FOUND: "404 Not Found",
+    ErrorCode.BROKER_NOT_AVAILABLE: "404 Not Found",
+    **dict.fromkeys(_REFUSALS, "403 Forbidden"),
+}
 # The right of each change, with the parameter that names the resource; none for the cluster. A
 # refusal of the broker says only that one is missing.
 _NEEDS = {
