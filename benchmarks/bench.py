@@ -11,6 +11,7 @@ compared with Kafka's stored figures of another run, which the table states.
     make bench ARGUMENTS="--quick"        short loads, one warm round
     make bench ARGUMENTS="--only latency,tiny"
     make bench ARGUMENTS="--workers 1"    without the column of `ottla start --workers 2`
+    make bench ARGUMENTS="--beside ../before"      another checkout, with its own .venv
     make bench ARGUMENTS="--python /usr/bin/python3.14"    the Python of the broker's process
     make bench ARGUMENTS="--profile --rounds 1 --without-kafka"    where Ottla's time goes
 
@@ -267,6 +268,9 @@ def run(works: list[Work], arguments: argparse.Namespace, with_kafka: bool, repo
             if arguments.workers > 1:
                 directory = folder / "workers"
                 contestants.append(targets.OttlaWorkers(directory, {}, arguments.workers))
+            if arguments.beside:
+                directory = folder / "beside"
+                contestants.append(targets.OttlaBeside(directory, {}, arguments.beside))
             for target in contestants:
                 target.with_tls()
                 stack.callback(target.stop)
@@ -299,6 +303,9 @@ def main() -> None:
         default=Path(sys.executable),
         help="of the broker's process; clients keep that of this environment",
     )
+    parser.add_argument(
+        "--beside", type=Path, help="another checkout of Ottla in which `make` has installed .venv"
+    )
     parser.add_argument("--output", type=Path, default=CACHE / "results.md")
     parser.add_argument(
         "--profile", action="store_true", help="sample Ottla in one more round of each line"
@@ -311,6 +318,8 @@ def main() -> None:
         targets.Ottla.python = interpreter.with_packages(arguments.python)
     except interpreter.NotUsable as error:
         parser.error(str(error))
+    if arguments.beside and not (arguments.beside / ".venv" / "bin" / "python").exists():
+        parser.error(f"{arguments.beside} has no .venv: run `make test-fast` in it once")
     if arguments.profile:
         profiles.check_available()
     parts = arguments.only.split(",")

@@ -118,19 +118,19 @@ def with_packages(python: Path) -> Path:
 
 
 def start_command(python: Path) -> list[str]:
-    """`ottla start` of this checkout."""
+    """`ottla start` of the checkout that `environment` names."""
     return [str(python), "-m", "ottla.cli.main", "start"]
 
 
-def environment() -> dict[str, str]:
-    """Of a broker's process: this checkout, whose bytecode may be written."""
+def environment(checkout: Path = ROOT) -> dict[str, str]:
+    """Of a broker's process: the checkout, whose bytecode may be written."""
     kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    return {**kept, "PYTHONPATH": str(ROOT)}
+    return {**kept, "PYTHONPATH": str(checkout)}
 
 
-def compile_packages(python: Path) -> None:
+def compile_packages(python: Path, checkout: Path = ROOT) -> None:
     """Write the bytecode, which an installed package has."""
-    folders = [str(ROOT / each) for each in _PACKAGES]
+    folders = [str(checkout / each) for each in _PACKAGES]
     _run([python, "-m", "compileall", "-q", *folders])
 
 

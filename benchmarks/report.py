@@ -20,6 +20,9 @@ BASELINE = Path(__file__).with_name("kafka_baseline.json")
 WORKERS = "ottla workers"
 """The name of the target with workers."""
 
+BESIDE = "ottla beside"
+"""The name of the target that runs another checkout."""
+
 Aims = list[tuple[str, float | None, float | None]]
 
 # What the project aims at, as ratios of the warm medians to those of Apache Kafka 3.9.1 (name part,
@@ -183,13 +186,29 @@ class Report:
         """Where the processor time of a line goes; written below the table."""
         self._profiles[line] = profile
 
-    def rows(self) -> list[Row]:
-        return [row_of(figure) for figure in self._figures()]
+    def rows(self) -> list[tuple[str, ...]]:
+        """The cells below `_titles`."""
+        found = []
+        for figure in self._figures():
+            row = row_of(figure)
+            cells = tuple(row if self._measured(WORKERS) else row[:6])
+            found.append(cells + self._beside_cells(figure) if self._measured(BESIDE) else cells)
+        return found
+
+    def _measured(self, broker: str) -> bool:
+        return any(broker in brokers for brokers in self._collected.values())
+
+    def _beside_cells(self, figure: Figure) -> tuple[str, str]:
+        """The figure of the other checkout, and the ratio of this one's to it."""
+        beside = self._collected[figure.name].get(BESIDE)
+        median = _median(beside)
+        ratio = f"{figure.ottla / median:.2f}" if figure.ottla is not None and median else ""
+        return with_spread(median, _spread(beside)), ratio
 
     def print(self) -> None:
         table = Table(*self._titles())
         for row in self.rows():
-            table.add_row(*row[: len(table.columns)])
+            table.add_row(*row)
         Console(width=170).print(table)
         print(f"also in {self._path} and {self._path.with_suffix('.json')}")
 
@@ -200,7 +219,7 @@ class Report:
             lines += [self._without_kafka(), ""]
         titles = self._titles()
         lines += [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
-        lines += [f"| {' | '.join(row[: len(titles)])} |" for row in self.rows()]
+        lines += [f"| {' | '.join(row)} |" for row in self.rows()]
         if self._profiles:
             lines += ["", table(self._profiles)]
         self._path.write_text("\n".join(lines) + "\n")
@@ -213,8 +232,10 @@ class Report:
 
     def _titles(self) -> list[str]:
         titles = ["what", "Ottla", self._kafka_title(), "ratio", "cold ratio", "aim"]
-        if any(WORKERS in brokers for brokers in self._collected.values()):
+        if self._measured(WORKERS):
             titles += ["Ottla, workers", "their ratio", "their aim"]
+        if self._measured(BESIDE):
+            titles += ["Ottla, other checkout", "ratio to it"]
         return titles
 
     def store_baseline(self) -> None:

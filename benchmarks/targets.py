@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks import interpreter, machine, wire
+from benchmarks import interpreter, machine, report, wire
 from ottla.broker.config.workers import BOOTSTRAP_PORT_ABOVE
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.doubles import apache_kafka
@@ -30,6 +30,8 @@ class Target(ABC):
     """One broker under measurement. `processor_seconds` is user and system time of its process."""
 
     name: str
+    #: Of the programs; Kafka's are elsewhere.
+    checkout = interpreter.ROOT
 
     def __init__(self, directory: Path, settings: dict[str, str]) -> None:
         self.directory = directory
@@ -98,7 +100,10 @@ class Target(ABC):
         output = (self.directory / "output.log").open("ab")
         self.started_at = time.perf_counter()
         self._popen = subprocess.Popen(
-            command, stdout=output, stderr=subprocess.STDOUT, env=interpreter.environment()
+            command,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=interpreter.environment(self.checkout),
         )
         output.close()
         self.process = psutil.Process(self._popen.pid)
@@ -153,18 +158,29 @@ class Ottla(Target):
 
     def launch(self) -> None:
         """As `Target`; the bytecode is made before, as an installed package has it."""
-        interpreter.compile_packages(self.python)
+        interpreter.compile_packages(self.python, self.checkout)
         super().launch()
 
     def command(self) -> list[str]:
         return [*interpreter.start_command(self.python), str(self.write_properties())]
 
 
+class OttlaBeside(Ottla):
+    """Another checkout, with the environment that `make` has installed in it."""
+
+    name = report.BESIDE
+
+    def __init__(self, directory: Path, settings: dict[str, str], checkout: Path) -> None:
+        super().__init__(directory, settings)
+        self.python = checkout / ".venv" / "bin" / "python"
+        self.checkout = checkout
+
+
 class OttlaWorkers(Ottla):
     """One command with several workers on consecutive ports; the figures are those of all its
     processes. `addresses` are by broker id, from 0 on."""
 
-    name = "ottla workers"
+    name = report.WORKERS
 
     def __init__(self, directory: Path, settings: dict[str, str], workers: int) -> None:
         super().__init__(directory, settings)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from benchmarks.bench import WORKS
-from benchmarks.report import WORKERS, Report
+from benchmarks.report import BESIDE, WORKERS, Report
 
 TITLES = "| what | Ottla | Kafka 3.9.1 | ratio | cold ratio | aim |"
 
@@ -34,6 +34,18 @@ def test_without_workers_there_is_no_empty_column(tmp_path: Path) -> None:
     report.add("ottla", {"MB/s": 1.0}, is_warm=True)
     report.write()
     assert f"{TITLES}\n" in (tmp_path / "results.md").read_text()
+
+
+def test_another_checkout_has_its_figure_and_the_ratio_to_it(tmp_path: Path) -> None:
+    report = Report(tmp_path / "results.md", "a machine", 1.0, with_kafka=True)
+    for target, value in (("ottla", 3.0), (BESIDE, 4.0)):
+        report.add(target, {"MB/s": value}, is_warm=True)
+    report.add("ottla", {"records/s": 5.0}, is_warm=True)
+    report.write()
+    text = (tmp_path / "results.md").read_text()
+    assert f"{TITLES} Ottla, other checkout | ratio to it |\n" in text
+    assert "| 4 | 0.75 |\n" in text
+    assert "| not measured |  |\n" in text
 
 
 def test_lines_that_the_aims_name_are_measured_with_workers() -> None:
