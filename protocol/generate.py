@@ -1,8 +1,8 @@
 """Writes `messages/` from `definitions/`: run `python -m ottla.protocol.generate`.
 
-One module an API holds the classes of its request and response; `table.py` lists the APIs. Where a
-request and its response both have a struct of the same name, each class gets the name of its
-message in front (`AlterPartitionRequestTopicData`).
+One module an API holds the classes of its request and response; `table.py` lists the APIs, and
+`api_names.py` has their names as a type. Where a request and its response both have a struct of the
+same name, each class gets the name of its message in front (`AlterPartitionRequestTopicData`).
 """
 
 from __future__ import annotations
@@ -69,6 +69,7 @@ def generate() -> dict[str, str]:
             apis.append((messages[0], path))
     apis.sort(key=lambda item: item[0].api_key)
     modules["table.py"] = table_text(apis)
+    modules["api_names.py"] = names_text(apis)
     for name in ("__init__.py", "stored/__init__.py"):
         modules[name] = ""
     return modules
@@ -217,6 +218,15 @@ def table_text(apis: list[tuple[MessageSchema, str]]) -> str:
         row = f'({message.api_key}, "{name}", "{path}", {versions}, {first_flexible})'
         lines.append(f"    {row},")
     lines.append(")")
+    return "\n".join(lines) + "\n"
+
+
+def names_text(apis: list[tuple[MessageSchema, str]]) -> str:
+    """`api_names.py`: a type checker finds an API that does not exist, and an editor completes."""
+    names = sorted(message.name.removesuffix("Request") for message, _ in apis)
+    lines = [HEADER.format(source="protocol/definitions"), "from typing import Literal", ""]
+    lines += ["ApiName = Literal[", *(f'    "{name}",' for name in names), "]"]
+    lines.append('"""Kafka\'s name of an API."""')
     return "\n".join(lines) + "\n"
 
 

@@ -79,7 +79,9 @@ class DelayedProduce(DelayedAppend["Waiting"]):
 
     A. not led by this broker any more, or led again: NOT_LEADER_OR_FOLLOWER;
     B. committed up to the last appended record: no error, or NOT_ENOUGH_REPLICAS_AFTER_APPEND;
-    C. failed in the append: the error of the append.
+    C. in an offline log directory: KAFKA_STORAGE_ERROR.
+
+    A partition whose append failed is never part of it.
 
     On timeout, the records stay in the log and may still be committed.
     """

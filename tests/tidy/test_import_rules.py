@@ -53,10 +53,10 @@ FORBIDDEN_STANDARD = {
     "controller": {"socket", "subprocess"},
 }
 
-# The rooms of a package from the ground up. At run time a module imports from its own room and from
-# rooms that stand before it here. A name that is only an annotation comes from anywhere in the
-# package, under `if TYPE_CHECKING`: a Protocol for it would say the same again.
-BROKER_ROOMS = (
+# The folders and modules at the top of a package, in the order of imports. At run time a module
+# imports from its own folder and from those before it here. A name that is only an annotation comes
+# from anywhere in the package, under `if TYPE_CHECKING`: a Protocol would only repeat it.
+BROKER_ORDER = (
     "runtime",
     "config",
     "metrics",
@@ -79,7 +79,7 @@ BROKER_ROOMS = (
     "testing",
     "__main__",
 )
-CONTROLLER_ROOMS = (
+CONTROLLER_ORDER = (
     "errors",
     "settings",
     "runtime",
@@ -97,10 +97,10 @@ CONTROLLER_ROOMS = (
     "lifecycle",
     "controller",
 )
-# The same for every package that has rooms.
-ROOMS = {
-    "broker": BROKER_ROOMS,
-    "controller": CONTROLLER_ROOMS,
+# The same for every package that has such an order.
+IMPORT_ORDER = {
+    "broker": BROKER_ORDER,
+    "controller": CONTROLLER_ORDER,
     "storage": (
         "errors",
         "config",
@@ -137,14 +137,14 @@ def test_package_imports_only_what_its_layer_may(package: str) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("package", ROOMS)
-def test_rooms_import_downwards(package: str) -> None:
-    floors = {room: floor for floor, room in enumerate(ROOMS[package])}
+@pytest.mark.parametrize("package", IMPORT_ORDER)
+def test_folders_import_from_those_before_them(package: str) -> None:
+    order = {part: place for place, part in enumerate(IMPORT_ORDER[package])}
     present = {path.stem for path in (ROOT / package).iterdir()} - {"__init__", "__pycache__"}
-    assert present == set(ROOMS[package])
+    assert present == set(IMPORT_ORDER[package])
     prefix = f"ottla.{package}."
 
-    def room(module: str) -> str:
+    def part(module: str) -> str:
         return module.split(".")[2]
 
     graph = import_graph()
@@ -153,7 +153,7 @@ def test_rooms_import_downwards(package: str) -> None:
         for module in graph
         if module.startswith(prefix)
         for imported in sorted(graph[module])
-        if imported.startswith(prefix) and floors[room(imported)] > floors[room(module)]
+        if imported.startswith(prefix) and order[part(imported)] > order[part(module)]
     ]
     assert not wrong, "\n".join(wrong)
 

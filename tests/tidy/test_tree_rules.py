@@ -29,6 +29,9 @@ def tracked_files() -> list[str]:
     """Every file that could be committed: git is not asked, for it need not be installed."""
     found = []
     for folder, folders, names in os.walk(ROOT):
+        if "pyvenv.cfg" in names:  # a virtual environment that somebody made in the checkout
+            folders.clear()
+            continue
         folders[:] = [
             name for name in folders if name not in NOT_OURS and not name.endswith(".egg-info")
         ]
