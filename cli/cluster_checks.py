@@ -75,6 +75,14 @@ def reassignments(session: Session, metadata: MetadataResponse) -> Adding | None
     return None if response.error_code else adding_of(response)
 
 
+def replicas_being_added(session: Session, topics: Iterable[MetadataResponseTopic]) -> Adding:
+    """The reassignments in progress; the controller is asked only if a replica is not in sync."""
+    rows = (row for topic in topics for row in topic.partitions)
+    if not any(is_under_replicated(row.replica_nodes, row.isr_nodes) for row in rows):
+        return {}
+    return reassignments(session, session.client.metadata([])) or {}
+
+
 def partition_problems(metadata: MetadataResponse, adding: Adding | None = None) -> list[Problem]:
     """Problems of the partitions in the metadata of all topics, and a note about reassignments."""
     rows = (

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Annotated
 
 import typer
 
+from ottla.broker.cluster.cluster_problems import is_under_replicated
+from ottla.cli.cluster_checks import replicas_being_added
 from ottla.cli.completion import complete_topics
 from ottla.cli.output import Cell, Failure, note, print_fields, print_json, print_rows, say, usage
 from ottla.cli.session import Session, check, connected
@@ -24,7 +26,8 @@ _TOPIC_RESOURCE = 2
 _SET_ON_TOPIC = 1  # the source of a setting of the topic itself
 _MIN_ISR = "min.insync.replicas"
 
-Keep = Callable[[MetadataResponsePartition, int], bool]
+# By min.insync.replicas, and the replicas that a reassignment adds.
+Keep = Callable[[MetadataResponsePartition, int, Collection[int]], bool]
 IfExistsOption = Annotated[
     bool, typer.Option("--if-exists", help="Succeed if the topic does not exist.")
 ]
@@ -67,26 +70,34 @@ def describe(
     """Describe topics: settings; leader, replicas and in-sync replicas of partitions."""
     keep: list[Keep] = []
     if under_replicated:
-        keep.append(lambda row, _: len(row.isr_nodes) < len(row.replica_nodes))
+        keep.append(
+            lambda row, _, added: is_under_replicated(row.replica_nodes, row.isr_nodes, added)
+        )
     if unavailable:
-        keep.append(lambda row, _: row.leader_id < 0)
+        keep.append(lambda row, _, __: row.leader_id < 0)
     if under_min_isr:
-        keep.append(lambda row, least: len(row.isr_nodes) < least)
+        keep.append(lambda row, least, _: len(row.isr_nodes) < least)
     if at_min_isr:
-        keep.append(lambda row, least: len(row.isr_nodes) == least)
+        keep.append(lambda row, least, _: len(row.isr_nodes) == least)
     if regex and (names or topic_id):
         raise usage("name topics, or choose them by --regex.")
     if regex:
         found = matching_topics(session, regex, internal=internal, if_exists=if_exists)
     else:
         found = _found(session, names or [], topic_id or [], internal, if_exists)
+    adding = replicas_being_added(session, found)
     settings = _settings(session, [row.name or "" for row in found])
     shown = []
     for row in found:
         own, least = settings[row.name or ""]
-        partitions = [item for item in row.partitions if all(each(item, least) for each in keep)]
+        partitions = [
+            (item, added)
+            for item in sorted(row.partitions, key=lambda each: each.partition_index)
+            for added in (adding.get((row.name or "", item.partition_index), ()),)
+            if all(each(item, least, added) for each in keep)
+        ]
         if (partitions or not keep or names or topic_id) and (own or not with_overrides):
-            shown.append((row, own, _partition_rows(partitions)))
+            shown.append((row, own, [_partition_row(*each) for each in partitions]))
     if session.json:
         print_json([_value(*each) for each in shown])
         return
@@ -179,24 +190,21 @@ def _value(
     }
 
 
-def _partition_rows(partitions: list[MetadataResponsePartition]) -> list[dict[str, Cell]]:
-    rows: list[dict[str, Cell]] = []
-    for item in sorted(partitions, key=lambda each: each.partition_index):
-        if item.leader_id < 0:
-            state = "no leader"
-        elif len(item.isr_nodes) < len(item.replica_nodes):
-            state = "under-replicated"
-        else:
-            state = "in sync"
-        rows.append(
-            {
-                "partition": item.partition_index,
-                "leader": item.leader_id if item.leader_id >= 0 else None,
-                "epoch": item.leader_epoch,
-                "replicas": item.replica_nodes,
-                "in_sync": item.isr_nodes,
-                "offline": item.offline_replicas,
-                "state": state,
-            }
-        )
-    return rows
+def _partition_row(item: MetadataResponsePartition, added: Collection[int]) -> dict[str, Cell]:
+    if item.leader_id < 0:
+        state = "no leader"
+    elif is_under_replicated(item.replica_nodes, item.isr_nodes, added):
+        state = "under-replicated"
+    elif is_under_replicated(item.replica_nodes, item.isr_nodes):
+        state = "adding replicas"
+    else:
+        state = "in sync"
+    return {
+        "partition": item.partition_index,
+        "leader": item.leader_id if item.leader_id >= 0 else None,
+        "epoch": item.leader_epoch,
+        "replicas": item.replica_nodes,
+        "in_sync": item.isr_nodes,
+        "offline": item.offline_replicas,
+        "state": state,
+    }

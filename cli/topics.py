@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
+from ottla.broker.cluster.cluster_problems import is_under_replicated
 from ottla.cli.app import family
+from ottla.cli.cluster_checks import replicas_being_added
 from ottla.cli.completion import complete_topics
 from ottla.cli.offsets import EARLIEST, LATEST, list_offsets, parse_offset_time, parse_partitions
 from ottla.cli.output import (
@@ -84,13 +86,19 @@ def list_topics(
 ) -> None:
     """List topics with the number of partitions and replicas."""
     found = matching_topics(session, regex or ".*", if_exists=True)
+    adding = replicas_being_added(session, found)
     rows: list[dict[str, Cell]] = [
         {
             "name": row.name,
             "partitions": len(row.partitions),
             "replication_factor": max((len(p.replica_nodes) for p in row.partitions), default=0),
             "under_replicated": sum(
-                len(p.isr_nodes) < len(p.replica_nodes) for p in row.partitions
+                is_under_replicated(
+                    p.replica_nodes,
+                    p.isr_nodes,
+                    adding.get((row.name or "", p.partition_index), ()),
+                )
+                for p in row.partitions
             ),
             "internal": row.is_internal,
             "id": uuid_to_string(row.topic_id),

@@ -96,10 +96,10 @@ def adding_of(response: ListPartitionReassignmentsResponse) -> Adding:
 
 
 def is_under_replicated(
-    replicas: Sequence[int], isr: Sequence[int], adding: Collection[int] = ()
+    replicas: Sequence[int], isr: Collection[int], adding: Collection[int] = ()
 ) -> bool:
     """Replicas that a reassignment adds do not count until they are in sync, as in
-    kafka-topics.sh."""
+    kafka-topics.sh and Kafka's metric UnderReplicatedPartitions."""
     return len(isr) < sum(broker_id not in adding for broker_id in replicas)
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.cluster.cluster_problems import is_under_replicated
 from ottla.broker.metrics.statistics import STAGES, MetricsRegistry, NetworkStatistics, Reading
 from ottla.broker.metrics.telemetry.exported import ExportedMetrics
 from ottla.broker.metrics.telemetry.manager import ClientMetricsManager
@@ -303,7 +304,8 @@ _GAUGES = {
     "leaders": ("ottla_leaders", "Partitions led by this broker."),
     "under_replicated": (
         "ottla_under_replicated_partitions",
-        "Partitions led here whose in-sync replicas are fewer than their replicas.",
+        "Partitions led here whose in-sync replicas are fewer than their replicas, without those "
+        "that a reassignment adds.",
     ),
     "under_min_isr": (
         "ottla_under_min_isr_partitions",
@@ -351,7 +353,9 @@ class PartitionTotals:
             in_sync = len(partition.isr)
             spare = in_sync - partition.effective_min_isr()
             found["leaders"] += 1
-            found["under_replicated"] += in_sync < len(partition.replicas)
+            found["under_replicated"] += is_under_replicated(
+                partition.replicas, partition.isr, partition.adding_replicas
+            )
             found["under_min_isr"] += spare < 0
             found["at_min_isr"] += spare == 0
             found["reassigning"] += bool(partition.adding_replicas or partition.removing_replicas)

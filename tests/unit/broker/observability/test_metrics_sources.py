@@ -141,7 +141,7 @@ def hosted(isr: int, replicas: int = 3, *, leads: bool = True, **more: Any) -> S
 def test_sums_over_partitions() -> None:
     partitions = [
         hosted(3),
-        hosted(2, adding_replicas=[4]),
+        hosted(2, adding_replicas=[2]),  # does not count as under-replicated until it is in sync
         hosted(1),
         hosted(0, leads=False),
         hosted(0, leads=False, offline=True, log=None),
@@ -156,7 +156,7 @@ def test_sums_over_partitions() -> None:
     assert {metric.name: metric.read() for metric in registry.metrics} == {
         "ottla_partitions": 5,
         "ottla_leaders": 3,
-        "ottla_under_replicated_partitions": 2,
+        "ottla_under_replicated_partitions": 1,
         "ottla_under_min_isr_partitions": 1,
         "ottla_at_min_isr_partitions": 1,
         "ottla_reassigning_partitions": 1,
