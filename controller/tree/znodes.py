@@ -6,10 +6,12 @@ data of administrative requests, notifications and configurations is in znodes_a
 ACLs and delegation tokens in znodes_security.py.
 """
 
+import re
 from collections.abc import Mapping
 
 from ottla.controller.model import (
     RECOVERED,
+    RECOVERING,
     BrokerInfo,
     Endpoint,
     LeaderAndIsr,
@@ -25,6 +27,7 @@ from ottla.controller.tree.znode_json import (
     integer32,
     integers,
     json_object,
+    whole_number,
 )
 from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import uuid_from_string, uuid_to_string
@@ -100,6 +103,11 @@ PERSISTENT_PATHS = (
 
 LOG_DIR_FAILURE = 1
 
+MAX_EPOCH = 2**31 - 2
+"""Of controllers and leaders: the next one is sent as a number of 32 bits."""
+_MAX_TEXT_BYTES = 32_767
+"""Of a host or rack, as Metadata has it."""
+
 
 # Names in paths
 
@@ -121,7 +129,10 @@ def desanitize(name: str) -> str:
         except ValueError:
             raise MalformedZnode(f"{name!r} is not a sanitized name") from None
         raw += piece[2:].encode()
-    return raw.decode()
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise MalformedZnode(f"{name!r} is not a sanitized name") from None
 
 
 def broker_path(broker_id: int) -> str:
@@ -180,8 +191,9 @@ def encode_cluster_id(cluster_id: str) -> bytes:
 
 def decode_cluster_id(data: bytes) -> str:
     cluster_id = decode_json(CLUSTER_ID, data).get("id")
-    if not isinstance(cluster_id, str):
-        raise MalformedZnode(f"{CLUSTER_ID} holds no id: {data!r}")
+    # It becomes a line of meta.properties, and a text of most responses.
+    if not isinstance(cluster_id, str) or not re.fullmatch(r"[!-~]{1,255}", cluster_id):
+        raise MalformedZnode(f"{CLUSTER_ID} holds no id: {data[:200]!r}")
     return cluster_id
 
 
@@ -214,13 +226,13 @@ def encode_controller_epoch(epoch: int) -> bytes:
 
 
 def decode_controller_epoch(data: bytes) -> int:
-    try:
+    # The next one has 32 bits, too. Brokers know epochs from 1 on.
+    if len(data) <= 10 and data.isdigit() and int(data) <= MAX_EPOCH:
         return int(data)
-    except ValueError:
-        raise MalformedZnode(
-            f"{CONTROLLER_EPOCH} holds {data[:200]!r}, not a number: write one above the "
-            f"controller_epoch of all partition states"
-        ) from None
+    raise MalformedZnode(
+        f"{CONTROLLER_EPOCH} holds {data[:200]!r}, not a number from 0 to {MAX_EPOCH}: write one "
+        f"above the controller_epoch of all partition states"
+    )
 
 
 # Brokers
@@ -241,8 +253,10 @@ def _parse_endpoint(path: str, text: object, security: Mapping[str, object]) -> 
     protocol = security.get(listener, listener if listener in _DEFAULT_SECURITY else None)
     if not separator or not colon or protocol not in _DEFAULT_SECURITY:
         raise MalformedZnode(f"{path} holds an endpoint that cannot be read: {text!r}")
-    if not port.isdecimal() or not fits_32_bits(int(port)):
+    if not port.isdecimal() or len(port) > 9:
         raise MalformedZnode(f"{path} holds an endpoint without a port: {text!r}")
+    if len(host.encode()) > _MAX_TEXT_BYTES:
+        raise MalformedZnode(f"{path} holds a host that is too long: {host[:200]!r}...")
     return Endpoint(listener, str(protocol), host.strip("[]"), int(port))
 
 
@@ -298,14 +312,16 @@ def decode_broker(broker_id: int, data: bytes, epoch: int) -> BrokerInfo:
     if version < 1:
         raise MalformedZnode(f"{path} has unknown version {version}")
     if version == 1:
-        host, port = str(payload.get("host")), integer(path, payload, "port")
-        return BrokerInfo(broker_id, (Endpoint("PLAINTEXT", "PLAINTEXT", host, port),), epoch=epoch)
+        address = f"PLAINTEXT://{payload.get('host') or ''}:{integer(path, payload, 'port')}"
+        return BrokerInfo(broker_id, (_parse_endpoint(path, address, {}),), epoch=epoch)
     security = json_object(path, payload.get("listener_security_protocol_map") or {})
     security = {name.upper(): protocol for name, protocol in security.items()}
     listed = payload.get("endpoints")
     if not isinstance(listed, list):
         raise MalformedZnode(f"{path} lists no endpoints: {data!r}")
     rack = payload.get("rack")
+    if isinstance(rack, str) and len(rack.encode()) > _MAX_TEXT_BYTES:
+        raise MalformedZnode(f"{path} holds a rack that is too long: {rack[:200]!r}...")
     features: dict[str, tuple[int, int]] = {}
     for name, levels in json_object(path, payload.get("features") or {}).items():
         span = json_object(path, levels)
@@ -380,13 +396,13 @@ def decode_state(partition: TopicPartition, data: bytes, version: int) -> Leader
     payload = decode_json(path, data)
     return LeaderAndIsr(
         leader=integer32(path, payload, "leader"),
-        leader_epoch=integer32(path, payload, "leader_epoch"),
+        leader_epoch=whole_number(path, payload, "leader_epoch", 0, MAX_EPOCH),
         isr=integers(path, payload.get("isr")),
         recovery_state=(
-            integer32(path, payload, "leader_recovery_state")
+            whole_number(path, payload, "leader_recovery_state", RECOVERED, RECOVERING)
             if "leader_recovery_state" in payload
             else RECOVERED
         ),
         partition_epoch=version,
-        controller_epoch=integer32(path, payload, "controller_epoch"),
+        controller_epoch=whole_number(path, payload, "controller_epoch", 0, MAX_EPOCH),
     )

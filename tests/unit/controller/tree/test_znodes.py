@@ -44,17 +44,20 @@ def test_names_are_encoded_as_kafka_does(name: str, encoded: str) -> None:
     assert znodes.desanitize(encoded) == name
 
 
-def test_name_that_is_not_encoded() -> None:
+@pytest.mark.parametrize("name", ["100%zz", "%FF", "a%", "%C3"])
+def test_name_that_is_not_encoded(name: str) -> None:
     with pytest.raises(MalformedZnode):
-        znodes.desanitize("100%zz")
+        znodes.desanitize(name)
 
 
 def test_cluster_id() -> None:
     data = znodes.encode_cluster_id("WZ4VlMf0Rc63V2pDzi-LmA")
     assert json.loads(data) == {"version": "1", "id": "WZ4VlMf0Rc63V2pDzi-LmA"}
     assert znodes.decode_cluster_id(data) == "WZ4VlMf0Rc63V2pDzi-LmA"
-    with pytest.raises(MalformedZnode, match="/cluster/id"):
-        znodes.decode_cluster_id(b'{"version":"1"}')
+    assert znodes.decode_cluster_id(b'{"id":"a cluster"}'.replace(b" ", b"-")) == "a-cluster"
+    for wrong in (b"{}", b'{"id":7}', b'{"id":""}', b'{"id":"a\\nbroker.id=7"}', b'{"id":"a b"}'):
+        with pytest.raises(MalformedZnode, match="/cluster/id"):
+            znodes.decode_cluster_id(wrong)
 
 
 def test_controller() -> None:
@@ -69,8 +72,11 @@ def test_controller() -> None:
     assert znodes.decode_controller(b'{"version":1,"brokerid":7,"timestamp":"1"}') == 7
     assert znodes.encode_controller_epoch(12) == b"12"
     assert znodes.decode_controller_epoch(b"12") == 12
-    with pytest.raises(MalformedZnode):
-        znodes.decode_controller_epoch(b"x")
+    highest = b"%d" % znodes.MAX_EPOCH
+    assert znodes.decode_controller_epoch(highest) == znodes.MAX_EPOCH
+    for wrong in (b"x", b"", b"-1", b"1_0", b"2147483647", b"99999999999", b"9" * 5_000):
+        with pytest.raises(MalformedZnode, match=r"/controller_epoch.*write one above"):
+            znodes.decode_controller_epoch(wrong)
 
 
 def test_broker_as_kafka_3_9_writes_it() -> None:
@@ -119,6 +125,40 @@ def test_broker_versions_before_5() -> None:
     assert znodes.decode_broker(3, one, 5) == BrokerInfo(
         3, (Endpoint("PLAINTEXT", "PLAINTEXT", "localhost", 9092),), epoch=5
     )
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"version": 5, "endpoints": ["A:PLAINTEXT://h:1"]},
+        {"version": 5, "endpoints": ["PLAINTEXT://h:99999999999"]},
+        {"version": 5, "endpoints": [f"PLAINTEXT://{'h' * 40_000}:1"]},
+        {"version": 5, "endpoints": ["PLAINTEXT://h:1"], "rack": "r" * 40_000},
+        {"version": 1, "host": "h", "port": 2**40},
+        {"version": 1, "host": "h", "port": -2},
+    ],
+)
+def test_broker_that_no_client_can_be_told_of(payload: dict[str, object]) -> None:
+    """Requests and responses with it could not be encoded."""
+    with pytest.raises(MalformedZnode, match="/brokers/ids/1"):
+        znodes.decode_broker(1, json.dumps(payload).encode(), 5)
+
+
+@pytest.mark.parametrize(
+    ("key", "wrong"),
+    [
+        *(("leader_epoch", each) for each in (-1, 2**31 - 1, 2**70)),
+        *(("controller_epoch", each) for each in (-1, 2**31 - 1)),
+        *(("leader_recovery_state", each) for each in (-1, 2, 1_000)),
+    ],
+)
+def test_state_with_a_number_that_no_controller_writes(key: str, wrong: int) -> None:
+    """The next one could not be sent."""
+    state = LeaderAndIsr(1, 5, (1,), 1, controller_epoch=3)
+    payload = json.loads(znodes.encode_state(state))
+    assert znodes.decode_state(PARTITION, json.dumps(payload).encode(), 0) == state
+    with pytest.raises(MalformedZnode, match=f"/brokers/topics/t/partitions/0/state.*{key}"):
+        znodes.decode_state(PARTITION, json.dumps({**payload, key: wrong}).encode(), 0)
 
 
 def test_unclean_shutdown_is_beside_what_kafka_reads() -> None:

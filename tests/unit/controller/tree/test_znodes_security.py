@@ -85,6 +85,15 @@ def test_delegation_token() -> None:
     }
     assert znodes_security.decode_token("/t", data) == token
     payload = json.loads(data)
+    odd: list[tuple[str, object]] = [
+        ("owner", "%FF"),
+        ("renewers", ["%zz"]),
+        ("issueTimestamp", -1),
+    ]
+    odd += [("maxTimestamp", 2**63), ("expiryTimestamp", 2**70)]
+    for key, wrong in odd:
+        with pytest.raises(MalformedZnode, match="/t"):
+            znodes_security.decode_token("/t", json.dumps({**payload, key: wrong}).encode())
     payload["version"] = 2
     del payload["tokenRequester"]
     older = znodes_security.decode_token("/t", json.dumps(payload).encode())
