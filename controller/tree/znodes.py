@@ -103,8 +103,9 @@ PERSISTENT_PATHS = (
 
 LOG_DIR_FAILURE = 1
 
-MAX_EPOCH = 2**31 - 2
-"""Of controllers and leaders: the next one is sent as a number of 32 bits."""
+MAX_EPOCH = 2**31 - 2**20
+"""Of controllers and leaders. Epochs are sent as numbers of 32 bits: from here on a million
+elections are left, and no cluster has had so many that it comes here."""
 _MAX_TEXT_BYTES = 32_767
 """Of a host or rack, as Metadata has it."""
 
@@ -226,7 +227,6 @@ def encode_controller_epoch(epoch: int) -> bytes:
 
 
 def decode_controller_epoch(data: bytes) -> int:
-    # The next one has 32 bits, too. Brokers know epochs from 1 on.
     if len(data) <= 10 and data.isdigit() and int(data) <= MAX_EPOCH:
         return int(data)
     raise MalformedZnode(
