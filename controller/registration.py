@@ -90,7 +90,7 @@ async def check_advertised_addresses(store: ZnodeStore, info: BrokerInfo) -> Non
     `KafkaServer.createBrokerInfo`; two brokers that start at once can both pass it.
     """
     ours = {(each.host, each.port) for each in info.endpoints}
-    ids = [int(name) for name in await store.children(znodes.BROKER_IDS) if name.isdecimal()]
+    ids = znodes.broker_ids(await store.children(znodes.BROKER_IDS))
     nodes = await store.get_many([znodes.broker_path(broker_id) for broker_id in ids])
     for broker_id, node in zip(ids, nodes, strict=True):
         if node is None or broker_id == info.broker_id:

@@ -7,7 +7,7 @@ ACLs and delegation tokens in znodes_security.py.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ottla.controller.model import (
     RECOVERED,
@@ -138,6 +138,13 @@ def desanitize(name: str) -> str:
 
 def broker_path(broker_id: int) -> str:
     return f"{BROKER_IDS}/{broker_id}"
+
+
+def broker_ids(names: Iterable[str]) -> list[int]:
+    """The ids of the brokers with these names below `/brokers/ids`, in order. Others are nobody's:
+    no request or response could have them."""
+    numbers = [name for name in names if name.isascii() and name.isdecimal() and len(name) <= 10]
+    return sorted(each for each in map(int, numbers) if fits_32_bits(each))
 
 
 def topic_path(topic: str) -> str:

@@ -50,6 +50,11 @@ def test_name_that_is_not_encoded(name: str) -> None:
         znodes.desanitize(name)
 
 
+def test_names_of_brokers() -> None:
+    names = ["10", "2", "x", "-1", "", "2147483647", "2147483648", "9" * 5_000, "\u0663"]
+    assert znodes.broker_ids(names) == [2, 10, 2**31 - 1]
+
+
 def test_cluster_id() -> None:
     data = znodes.encode_cluster_id("WZ4VlMf0Rc63V2pDzi-LmA")
     assert json.loads(data) == {"version": "1", "id": "WZ4VlMf0Rc63V2pDzi-LmA"}
