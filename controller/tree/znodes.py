@@ -108,6 +108,8 @@ MAX_EPOCH = 2**31 - 2**20
 elections are left, and no cluster has had so many that it comes here."""
 _MAX_TEXT_BYTES = 32_767
 """Of a host or rack, as Metadata has it."""
+_MAX_FILE_NAME_BYTES = 255
+"""Of file systems; the directory of a log is called `TOPIC-PARTITION`."""
 
 
 # Names in paths
@@ -366,6 +368,9 @@ def decode_topic(topic: str, data: bytes) -> TopicState:
     path = topic_path(topic)
     payload = decode_json(path, data)
     partitions = json_object(path, payload.get("partitions") or {})
+    if len(topic.encode()) + max(map(len, partitions), default=0) >= _MAX_FILE_NAME_BYTES:
+        # A broker that fails to create the log takes the whole log directory offline.
+        raise MalformedZnode(f"{path} has a name that is too long for the directory of a log")
     adding = json_object(path, payload.get("adding_replicas") or {})
     removing = json_object(path, payload.get("removing_replicas") or {})
     topic_id = payload.get("topic_id")

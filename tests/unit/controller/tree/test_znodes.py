@@ -207,6 +207,15 @@ def test_malformed_broker_names_its_path(data: bytes) -> None:
         znodes.decode_broker(4, data, -1)
 
 
+def test_topic_whose_logs_no_file_system_can_have() -> None:
+    """A broker would take its log directory offline."""
+    state = TopicState(None, {99: ReplicaAssignment((1,))})
+    for name in ("a" * 252, "\u00fc" * 126, "a" * 246 + "\u00fc\u00fc\u00fc"):
+        assert znodes.decode_topic(name[:-1], znodes.encode_topic(state)) == state
+        with pytest.raises(MalformedZnode, match=r"/brokers/topics/.* too long"):
+            znodes.decode_topic(name + "a", znodes.encode_topic(state))
+
+
 def test_topic_as_kafka_3_9_writes_it() -> None:
     state = TopicState(
         TOPIC_ID,
