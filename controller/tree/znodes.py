@@ -367,7 +367,9 @@ def encode_topic(state: TopicState) -> bytes:
 def decode_topic(topic: str, data: bytes) -> TopicState:
     path = topic_path(topic)
     payload = decode_json(path, data)
-    partitions = json_object(path, payload.get("partitions") or {})
+    # All versions write it. Kafka reads a topic without it as one without partitions, whose logs
+    # would be nobody's.
+    partitions = json_object(path, payload.get("partitions"))
     if len(topic.encode()) + max(map(len, partitions), default=0) >= _MAX_FILE_NAME_BYTES:
         # A broker that fails to create the log takes the whole log directory offline.
         raise MalformedZnode(f"{path} has a name that is too long for the directory of a log")
@@ -378,8 +380,11 @@ def decode_topic(topic: str, data: bytes) -> TopicState:
     for name, replicas in partitions.items():
         if not name.isdecimal() or not fits_32_bits(int(name)):
             raise MalformedZnode(f"{path} holds a partition called {name!r}")
+        listed = integers(path, replicas)
+        if not listed or min(listed) < 0 or len(set(listed)) < len(listed):
+            raise MalformedZnode(f"{path} holds replicas that no partition can have: {replicas!r}")
         assignments[int(name)] = ReplicaAssignment(
-            integers(path, replicas),
+            listed,
             integers(path, adding[name]) if name in adding else (),
             integers(path, removing[name]) if name in removing else (),
         )
