@@ -51,6 +51,8 @@ ENTITIES_PER_READ = 8
 """A topic takes a broker up to a millisecond, as it looks through its logs for those of the topic.
 A CreateTopics request with settings announces each of its topics."""
 _KINDS = (*znodes.ENTITY_TYPES, znodes.ENTITY_CLIENT_METRICS, znodes.ENTITY_GROUPS)
+_MAX_NAME_BYTES = 32_767
+"""As in requests. No response could have a longer one, and the others with it."""
 MAX_CHANGE_ATTEMPTS = 10
 """Others may change an entity at the same time; more often than that they do not."""
 
@@ -81,7 +83,7 @@ def is_entity(path: str) -> bool:
     if kind in (znodes.ENTITY_TOPICS, znodes.ENTITY_BROKERS):
         return names[0] != ""
     try:
-        return all(name == znodes.DEFAULT_ENTITY or znodes.desanitize(name) for name in names)
+        return all(0 < len(znodes.desanitize(name).encode()) <= _MAX_NAME_BYTES for name in names)
     except MalformedZnode:
         return False
 

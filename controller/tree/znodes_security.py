@@ -46,6 +46,8 @@ TOKEN_CHANGE_PREFIX = "/delegation_token/token_changes/token_change_"
 DELEGATION_TOKEN_PATHS = (DELEGATION_TOKENS, TOKEN_CHANGES)
 
 _MAX_TIMESTAMP_MS = 2**63 - 1
+_MAX_ACL_TEXT = 32_767 // 4
+"""In characters of up to four bytes: no response could have longer ones."""
 
 _WIRE_NAMES = {
     "TOPIC": "Topic",
@@ -125,6 +127,8 @@ def decode_acls(path: str, data: bytes) -> frozenset[Acl]:
         acl = Acl(*(str(part) for part in parts))
         if not all(isinstance(part, str) and part for part in parts) or ":" not in acl.principal:
             raise MalformedZnode(f"{path} holds an ACL with a part that is missing: {entry}")
+        if max(map(len, acl)) > _MAX_ACL_TEXT:
+            raise MalformedZnode(f"{path} holds an ACL with a text that is too long")
         if acl.permission_type not in ("Allow", "Deny"):
             raise MalformedZnode(f"{path} holds an ACL that neither allows nor denies: {entry}")
         found.add(acl)

@@ -425,6 +425,7 @@ async def test_malformed_change_is_skipped() -> None:
     [
         *("", "/", "topics", "topics/", "users/%FF", "users/a%zz", "clients/%C3", "None/None"),
         *("users/a/clients", "users/a/clients/", "users/a/clients/b/c", "users/a/x/b", "nothing/x"),
+        *("clients/" + "a" * 40_000, "users/a/clients/" + "%C3%BC" * 20_000),
         *("clients/a/clients/b", "topics/a/b", "users/%FF/clients/a", "changes"),
     ],
 )

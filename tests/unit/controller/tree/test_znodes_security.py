@@ -42,6 +42,7 @@ def test_acls() -> None:
         b'{"version":1,"acls":{}}',
         b'{"version":1,"acls":[{"principal":"x"}]}',
         data.replace(b"User:a", b"a"),
+        data.replace(b"User:a", b"User:" + b"a" * 40_000),
         data.replace(b"Allow", b"Forbid"),
         data.replace(b'"*"', b"null"),
         data.replace(b'"host":"*"', b'"place":"*"'),
