@@ -150,7 +150,8 @@ class Controller:
         found = {
             topic: (
                 f"the controller ignores topic {topic}: {problem}",
-                f"write {znodes.topic_path(topic)} again, with the replicas of each partition",
+                f"write {znodes.topic_path(topic)} again, with the replicas of each partition, or "
+                f"delete it",
             )
             for topic, problem in lifecycle.topic_changes.unreadable.items()
         }

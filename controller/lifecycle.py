@@ -380,6 +380,16 @@ class Lifecycle:
             error_name(event.error_code),
             event.broker_id,
         )
+        if event.error_code == ErrorCode.STALE_CONTROLLER_EPOCH and self.is_active:
+            logger.error(
+                "Broker %d knows a newer controller epoch than %d and says so in its log. If no "
+                "other controller is elected, %s was set back: write a higher number to it and "
+                "delete %s",
+                event.broker_id,
+                self.context.epoch,
+                znodes.CONTROLLER_EPOCH,
+                znodes.CONTROLLER,
+            )
         if event.error_code not in _STALE:
             # Later requests have later changes only.
             self._schedule_resend(event.broker_id)

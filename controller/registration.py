@@ -90,7 +90,7 @@ async def check_advertised_addresses(store: ZnodeStore, info: BrokerInfo) -> Non
     `KafkaServer.createBrokerInfo`; two brokers that start at once can both pass it.
     """
     ours = {(each.host, each.port) for each in info.endpoints}
-    ids = [int(name) for name in await store.children(znodes.BROKER_IDS) if name.isdecimal()]
+    ids = znodes.broker_ids(await store.children(znodes.BROKER_IDS))
     nodes = await store.get_many([znodes.broker_path(broker_id) for broker_id in ids])
     for broker_id, node in zip(ids, nodes, strict=True):
         if node is None or broker_id == info.broker_id:
@@ -220,12 +220,18 @@ class BrokerRegistration:
             return None
         if stat.ephemeral_owner == self.store.session_id:
             return stat  # created by a request whose response was lost
-        other = znodes.decode_broker(self.info.broker_id, data, stat.czxid)
-        if not self._is_ours(other, znodes.decode_broker_instance(other.broker_id, data)):
+        own = self.info.broker_id
+        try:
+            other = znodes.decode_broker(own, data, stat.czxid)
             listeners = ", ".join(znodes.format_endpoint(each) for each in other.endpoints)
-            own = self.info.broker_id
+            is_ours = self._is_ours(other, znodes.decode_broker_instance(own, data))
+        except MalformedZnode as error:  # it goes with its session
+            listeners, is_ours = f"addresses that cannot be read ({error})", False
+        if not is_ours:
             self.taken = f"Broker id {own} is already registered by a broker at {listeners}"
             self._on_taken(self.taken)
+            if not stat.ephemeral_owner:
+                raise BrokerIdTaken(f"{self.taken}. No session holds it: delete {path}.")
             raise BrokerIdTaken(
                 f"{self.taken}. Give this broker another broker.id, or stop the other one; if it "
                 f"was this broker with other listeners, wait until its session has expired "
@@ -233,7 +239,7 @@ class BrokerRegistration:
             )
         logger.warning(
             "Replacing the registration of broker %d by an earlier session of the same broker",
-            self.info.broker_id,
+            own,
         )
         with suppress(NoNode, BadVersion):  # removed or changed meanwhile: retry
             await self.store.delete(path, stat.version)

@@ -172,13 +172,12 @@ class FeatureCache:
 
     async def _registered(self) -> list[BrokerInfo]:
         """The registered brokers; one whose znode cannot be read supports no feature."""
-        ids = await children_or_empty(self._store, znodes.BROKER_IDS)
-        paths = [f"{znodes.BROKER_IDS}/{each}" for each in ids if each.isdecimal()]
+        ids = znodes.broker_ids(await children_or_empty(self._store, znodes.BROKER_IDS))
+        rows = await self._store.get_many([znodes.broker_path(each) for each in ids])
         found = []
-        for path, row in zip(paths, await self._store.get_many(paths), strict=True):
+        for broker_id, row in zip(ids, rows, strict=True):
             if row is None:
                 continue  # gone since, which is another event
-            broker_id = int(path.rpartition("/")[2])
             try:
                 found.append(znodes.decode_broker(broker_id, row[0], row[1].czxid))
             except MalformedZnode:

@@ -11,14 +11,17 @@ from typing import NamedTuple
 
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import BadVersion, NodeExists, NoNode, ZnodeStore
-from ottla.controller.tree.znodes_admin import decode_producer_id_block, encode_producer_id_block
+from ottla.controller.tree.znodes_admin import (
+    MAX_PRODUCER_ID,
+    decode_producer_id_block,
+    encode_producer_id_block,
+)
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("ottla.controller")
 
 BLOCK_SIZE = 1000
 """The producer ids in a block, as in Kafka."""
-MAX_PRODUCER_ID = 2**63 - 1
 SKIPPED_IDS = 2**40
 """More than any cluster allocates, and 8 million times fewer than there are."""
 
@@ -47,7 +50,7 @@ async def allocate_block(store: ZnodeStore, broker_id: int, *, skipped: int = 0)
                 await store.create(znodes.PRODUCER_ID_BLOCK)
             continue
         first = skipped
-        if data:
+        if data or stat.version:  # a new one is empty, and one that was emptied is damaged
             _, _, last = decode_producer_id_block(data)
             if last > MAX_PRODUCER_ID - BLOCK_SIZE - skipped:
                 raise KafkaError(

@@ -38,8 +38,7 @@ _STARTED = (ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH)
 
 async def registered_ids(store: ZnodeStore) -> list[int]:
     """The ids of all registered brokers."""
-    names = [name for name in await store.children(znodes.BROKER_IDS) if name.isdecimal()]
-    return sorted(int(name) for name in names)
+    return znodes.broker_ids(await store.children(znodes.BROKER_IDS))
 
 
 async def read_brokers(store: ZnodeStore, ids: Sequence[int]) -> dict[int, BrokerInfo]:

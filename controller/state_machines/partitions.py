@@ -306,7 +306,8 @@ class PartitionStateMachine:
             if state.controller_epoch > self.context.epoch:
                 outcomes[partition] = StateChangeFailed(
                     f"The state of {partition} was written with controller epoch "
-                    f"{state.controller_epoch}, ours is {self.context.epoch}"
+                    f"{state.controller_epoch}, ours is {self.context.epoch}: write a number from "
+                    f"{state.controller_epoch} on to {znodes.CONTROLLER_EPOCH}"
                 )
             else:
                 current[partition] = state

@@ -50,6 +50,9 @@ NO_VERSION = -2
 ENTITIES_PER_READ = 8
 """A topic takes a broker up to a millisecond, as it looks through its logs for those of the topic.
 A CreateTopics request with settings announces each of its topics."""
+_KINDS = (*znodes.ENTITY_TYPES, znodes.ENTITY_CLIENT_METRICS, znodes.ENTITY_GROUPS)
+_MAX_NAME_BYTES = 32_767
+"""As in requests. No response could have a longer one, and the others with it."""
 MAX_CHANGE_ATTEMPTS = 10
 """Others may change an entity at the same time; more often than that they do not."""
 
@@ -69,6 +72,24 @@ def _encoded(entity_type: str, name: str) -> str:
     ):
         return name
     return znodes.sanitize(name)
+
+
+def is_entity(path: str) -> bool:
+    """Whether `entity_path` can have made it: other names are nobody's."""
+    kind, *rest = path.split("/")
+    names = [rest[0], rest[2]] if _is_client_of_user(kind, rest) else rest
+    if kind not in _KINDS or (len(rest) != 1 and not _is_client_of_user(kind, rest)):
+        return False
+    if kind in (znodes.ENTITY_TOPICS, znodes.ENTITY_BROKERS):
+        return names[0] != ""
+    try:
+        return all(0 < len(znodes.desanitize(name).encode()) <= _MAX_NAME_BYTES for name in names)
+    except MalformedZnode:
+        return False
+
+
+def _is_client_of_user(kind: str, rest: list[str]) -> bool:
+    return kind == znodes.ENTITY_USERS and len(rest) == 3 and rest[1] == znodes.ENTITY_CLIENTS
 
 
 class UnreadableConfig(StoreError):
@@ -180,7 +201,10 @@ async def entities_of(store: ZnodeStore, entity_type: str) -> list[str]:
             below = f"{entity_type}/{name}/{znodes.ENTITY_CLIENTS}"
             for client in await children_or_empty(store, znodes.config_path(below)):
                 found.append(f"{below}/{client}")
-    return found
+    for entity in found:
+        if not is_entity(entity):
+            logger.error("Ignoring %s/%s: its name is nobody's", znodes.CONFIG, entity)
+    return [entity for entity in found if is_entity(entity)]
 
 
 async def change_config(
@@ -328,9 +352,14 @@ class ConfigChangeWatcher:
         entities: dict[str, None] = {}
         for path, data in announced:
             try:
-                entities[decode_config_change(path, data)] = None
+                entity = decode_config_change(path, data)
             except MalformedZnode as error:
                 logger.error("Ignoring malformed configuration change: %s", error)
+                continue
+            if is_entity(entity):
+                entities[entity] = None
+            else:
+                logger.error("Ignoring %s: it names no entity: %r", path, entity[:200])
         wanted, turn = list(entities), Turn()
         for start in range(0, len(wanted), ENTITIES_PER_READ):
             # Read just before they are taken: newer settings may be taken while others wait.

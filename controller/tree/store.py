@@ -211,7 +211,10 @@ class ZnodeStore(Protocol):
         """The names of the children, sorted."""
 
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
-        """An entry for each path, None without a znode; requests are pipelined."""
+        """An entry for each path, None without a znode; requests are pipelined.
+
+        A path that no znode can have has none: a name in a notification may be anything.
+        """
 
     async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
         """Atomic; raises the error of the first failed operation."""
@@ -294,9 +297,7 @@ async def get_permitted(
     found: list[tuple[bytes, Stat] | NotPermitted | None] = []
     for path in paths:
         try:
-            found.append(await store.get(path))
-        except NoNode:
-            found.append(None)
+            found += await store.get_many([path])
         except NotPermitted as error:
             found.append(error)
     return found

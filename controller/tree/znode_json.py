@@ -8,7 +8,7 @@ class MalformedZnode(Exception):
     """The data of a znode has an unknown format; the message has the path."""
 
 
-def encode_json(payload: Mapping[str, object]) -> bytes:
+def encode_json(payload: object) -> bytes:
     return json.dumps(payload, separators=(",", ":"), ensure_ascii=False).encode()
 
 
@@ -21,6 +21,8 @@ def decode_json(path: str, data: bytes, *, is_secret: bool = False) -> dict[str,
     quoted = "" if is_secret else f": {data[:200]!r}"
     try:
         payload = json.loads(data)
+        if not data.isascii() or b"\\u" in data:
+            encode_json(payload)  # half of a surrogate pair, which no response could carry
     except (ValueError, RecursionError) as error:
         raise MalformedZnode(f"{path} does not hold JSON{quoted} ({error})") from None
     if not isinstance(payload, dict):
@@ -36,6 +38,13 @@ def integer(path: str, payload: Mapping[str, object], key: str) -> int:
         except ValueError:
             pass
     raise MalformedZnode(f"{path} holds no whole number under {key!r}: {value!r}")
+
+
+def whole_number(path: str, payload: Mapping[str, object], key: str, least: int, most: int) -> int:
+    value = integer(path, payload, key)
+    if least <= value <= most:
+        return value
+    raise MalformedZnode(f"{path} holds {value} under {key!r}, which is from {least} to {most}")
 
 
 def integer32(path: str, payload: Mapping[str, object], key: str) -> int:

@@ -6,10 +6,12 @@ data of administrative requests, notifications and configurations is in znodes_a
 ACLs and delegation tokens in znodes_security.py.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 
 from ottla.controller.model import (
     RECOVERED,
+    RECOVERING,
     BrokerInfo,
     Endpoint,
     LeaderAndIsr,
@@ -25,6 +27,7 @@ from ottla.controller.tree.znode_json import (
     integer32,
     integers,
     json_object,
+    whole_number,
 )
 from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import uuid_from_string, uuid_to_string
@@ -100,6 +103,14 @@ PERSISTENT_PATHS = (
 
 LOG_DIR_FAILURE = 1
 
+MAX_EPOCH = 2**31 - 2**20
+"""Of controllers and leaders. Epochs are sent as numbers of 32 bits: from here on a million
+elections are left, and no cluster has had so many that it comes here."""
+_MAX_TEXT_BYTES = 32_767
+"""Of a host or rack, as Metadata has it."""
+_MAX_FILE_NAME_BYTES = 255
+"""Of file systems; the directory of a log is called `TOPIC-PARTITION`."""
+
 
 # Names in paths
 
@@ -121,11 +132,21 @@ def desanitize(name: str) -> str:
         except ValueError:
             raise MalformedZnode(f"{name!r} is not a sanitized name") from None
         raw += piece[2:].encode()
-    return raw.decode()
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise MalformedZnode(f"{name!r} is not a sanitized name") from None
 
 
 def broker_path(broker_id: int) -> str:
     return f"{BROKER_IDS}/{broker_id}"
+
+
+def broker_ids(names: Iterable[str]) -> list[int]:
+    """The ids of the brokers with these names below `/brokers/ids`, in order. Others are nobody's:
+    no request or response could have them."""
+    numbers = [name for name in names if name.isascii() and name.isdecimal() and len(name) <= 10]
+    return sorted(each for each in map(int, numbers) if fits_32_bits(each))
 
 
 def topic_path(topic: str) -> str:
@@ -180,8 +201,9 @@ def encode_cluster_id(cluster_id: str) -> bytes:
 
 def decode_cluster_id(data: bytes) -> str:
     cluster_id = decode_json(CLUSTER_ID, data).get("id")
-    if not isinstance(cluster_id, str):
-        raise MalformedZnode(f"{CLUSTER_ID} holds no id: {data!r}")
+    # It becomes a line of meta.properties, and a text of most responses.
+    if not isinstance(cluster_id, str) or not re.fullmatch(r"[!-~]{1,255}", cluster_id):
+        raise MalformedZnode(f"{CLUSTER_ID} holds no id: {data[:200]!r}")
     return cluster_id
 
 
@@ -214,13 +236,12 @@ def encode_controller_epoch(epoch: int) -> bytes:
 
 
 def decode_controller_epoch(data: bytes) -> int:
-    try:
+    if len(data) <= 10 and data.isdigit() and int(data) <= MAX_EPOCH:
         return int(data)
-    except ValueError:
-        raise MalformedZnode(
-            f"{CONTROLLER_EPOCH} holds {data[:200]!r}, not a number: write one above the "
-            f"controller_epoch of all partition states"
-        ) from None
+    raise MalformedZnode(
+        f"{CONTROLLER_EPOCH} holds {data[:200]!r}, not a number from 0 to {MAX_EPOCH}: write one "
+        f"above the controller_epoch of all partition states"
+    )
 
 
 # Brokers
@@ -241,8 +262,10 @@ def _parse_endpoint(path: str, text: object, security: Mapping[str, object]) -> 
     protocol = security.get(listener, listener if listener in _DEFAULT_SECURITY else None)
     if not separator or not colon or protocol not in _DEFAULT_SECURITY:
         raise MalformedZnode(f"{path} holds an endpoint that cannot be read: {text!r}")
-    if not port.isdecimal() or not fits_32_bits(int(port)):
+    if not port.isdecimal() or len(port) > 9:
         raise MalformedZnode(f"{path} holds an endpoint without a port: {text!r}")
+    if len(host.encode()) > _MAX_TEXT_BYTES:
+        raise MalformedZnode(f"{path} holds a host that is too long: {host[:200]!r}...")
     return Endpoint(listener, str(protocol), host.strip("[]"), int(port))
 
 
@@ -298,14 +321,16 @@ def decode_broker(broker_id: int, data: bytes, epoch: int) -> BrokerInfo:
     if version < 1:
         raise MalformedZnode(f"{path} has unknown version {version}")
     if version == 1:
-        host, port = str(payload.get("host")), integer(path, payload, "port")
-        return BrokerInfo(broker_id, (Endpoint("PLAINTEXT", "PLAINTEXT", host, port),), epoch=epoch)
+        address = f"PLAINTEXT://{payload.get('host') or ''}:{integer(path, payload, 'port')}"
+        return BrokerInfo(broker_id, (_parse_endpoint(path, address, {}),), epoch=epoch)
     security = json_object(path, payload.get("listener_security_protocol_map") or {})
     security = {name.upper(): protocol for name, protocol in security.items()}
     listed = payload.get("endpoints")
     if not isinstance(listed, list):
         raise MalformedZnode(f"{path} lists no endpoints: {data!r}")
     rack = payload.get("rack")
+    if isinstance(rack, str) and len(rack.encode()) > _MAX_TEXT_BYTES:
+        raise MalformedZnode(f"{path} holds a rack that is too long: {rack[:200]!r}...")
     features: dict[str, tuple[int, int]] = {}
     for name, levels in json_object(path, payload.get("features") or {}).items():
         span = json_object(path, levels)
@@ -342,7 +367,12 @@ def encode_topic(state: TopicState) -> bytes:
 def decode_topic(topic: str, data: bytes) -> TopicState:
     path = topic_path(topic)
     payload = decode_json(path, data)
-    partitions = json_object(path, payload.get("partitions") or {})
+    # All versions write it. Kafka reads a topic without it as one without partitions, whose logs
+    # would be nobody's.
+    partitions = json_object(path, payload.get("partitions"))
+    if len(topic.encode()) + max(map(len, partitions), default=0) >= _MAX_FILE_NAME_BYTES:
+        # A broker that fails to create the log takes the whole log directory offline.
+        raise MalformedZnode(f"{path} has a name that is too long for the directory of a log")
     adding = json_object(path, payload.get("adding_replicas") or {})
     removing = json_object(path, payload.get("removing_replicas") or {})
     topic_id = payload.get("topic_id")
@@ -350,8 +380,11 @@ def decode_topic(topic: str, data: bytes) -> TopicState:
     for name, replicas in partitions.items():
         if not name.isdecimal() or not fits_32_bits(int(name)):
             raise MalformedZnode(f"{path} holds a partition called {name!r}")
+        listed = integers(path, replicas)
+        if not listed or min(listed) < 0 or len(set(listed)) < len(listed):
+            raise MalformedZnode(f"{path} holds replicas that no partition can have: {replicas!r}")
         assignments[int(name)] = ReplicaAssignment(
-            integers(path, replicas),
+            listed,
             integers(path, adding[name]) if name in adding else (),
             integers(path, removing[name]) if name in removing else (),
         )
@@ -380,13 +413,13 @@ def decode_state(partition: TopicPartition, data: bytes, version: int) -> Leader
     payload = decode_json(path, data)
     return LeaderAndIsr(
         leader=integer32(path, payload, "leader"),
-        leader_epoch=integer32(path, payload, "leader_epoch"),
+        leader_epoch=whole_number(path, payload, "leader_epoch", 0, MAX_EPOCH),
         isr=integers(path, payload.get("isr")),
         recovery_state=(
-            integer32(path, payload, "leader_recovery_state")
+            whole_number(path, payload, "leader_recovery_state", RECOVERED, RECOVERING)
             if "leader_recovery_state" in payload
             else RECOVERED
         ),
         partition_epoch=version,
-        controller_epoch=integer32(path, payload, "controller_epoch"),
+        controller_epoch=whole_number(path, payload, "controller_epoch", 0, MAX_EPOCH),
     )

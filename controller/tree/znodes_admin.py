@@ -9,14 +9,15 @@ from ottla.controller.tree.znode_json import (
     decode_json,
     encode_json,
     integer,
-    integer32,
     integers,
     json_object,
+    whole_number,
 )
 from ottla.controller.tree.znodes import (
     DELETED_TOPICS,
     FEATURE,
     LOG_DIR_FAILURE,
+    MAX_EPOCH,
     OWN_LEVELS,
     PREFERRED_REPLICA_ELECTION,
     PROCESSED_BROKERS,
@@ -26,6 +27,10 @@ from ottla.controller.tree.znodes import (
 )
 from ottla.protocol.topics import TopicPartition
 
+MAX_PRODUCER_ID = 2**63 - 1
+_MAX_LEVEL = 2**15 - 1
+"""Of a feature, as ApiVersions has it."""
+_MAX_FEATURE_NAME = 255
 NO_IDS: Mapping[str, Sequence[str]] = {}
 
 # Administration and notifications
@@ -186,12 +191,23 @@ def encode_producer_id_block(broker_id: int, first: int, last: int) -> bytes:
 def decode_producer_id_block(data: bytes) -> tuple[int, int, int]:
     """(broker id, first producer id, last producer id) of the newest block."""
     path = PRODUCER_ID_BLOCK
-    payload = decode_json(path, data)
-    return (
-        integer(path, payload, "broker"),
-        integer(path, payload, "block_start"),
-        integer(path, payload, "block_end"),
-    )
+    try:
+        payload = decode_json(path, data)
+        found = (
+            integer(path, payload, "broker"),
+            whole_number(path, payload, "block_start", 0, MAX_PRODUCER_ID),
+            whole_number(path, payload, "block_end", 0, MAX_PRODUCER_ID),
+        )
+        if found[1] <= found[2]:
+            return found
+        raise MalformedZnode(f"{path} holds a block that ends before it begins: {data[:200]!r}")
+    except MalformedZnode as error:
+        # A number that was allocated before would give two producers the same id.
+        example = encode_producer_id_block(0, 2**40, 2**40 + 999).decode()
+        raise MalformedZnode(
+            f"{error}. Write a block above all producer ids that were ever allocated (brokers log "
+            f"them as `Allocated producer ids`), such as {example}"
+        ) from None
 
 
 def encode_features(features: Mapping[str, int], *, enabled: bool, version: int = 2) -> bytes:
@@ -214,8 +230,10 @@ def decode_features(data: bytes) -> tuple[bool, dict[str, int]]:
     if not 1 <= version <= 2:
         raise MalformedZnode(f"{FEATURE} has version {version}; 1 and 2 are known")
     features = json_object(FEATURE, payload.get("features"))
+    if any(len(name) > _MAX_FEATURE_NAME for name in features):
+        raise MalformedZnode(f"{FEATURE} holds a name that is too long: {data[:200]!r}")
     levels = {
-        name: integer(FEATURE, json_object(FEATURE, value), "max_version_level")
+        name: whole_number(FEATURE, json_object(FEATURE, value), "max_version_level", 0, _MAX_LEVEL)
         for name, value in features.items()
     }
     return integer(FEATURE, payload, "status") == 1, levels
@@ -232,7 +250,7 @@ def decode_own_levels(data: bytes) -> dict[str, int]:
     if version != 1:
         raise MalformedZnode(f"{OWN_LEVELS} has version {version}; 1 is known")
     levels = json_object(OWN_LEVELS, payload.get("levels"))
-    return {name: integer(OWN_LEVELS, levels, name) for name in levels}
+    return {name: whole_number(OWN_LEVELS, levels, name, 0, _MAX_LEVEL) for name in levels}
 
 
 def encode_deleted_topics(
@@ -277,8 +295,8 @@ def decode_deleted_topics(data: bytes) -> tuple[int, dict[str, int]]:
     payload = decode_json(DELETED_TOPICS, data)
     epochs = json_object(DELETED_TOPICS, payload.get("leader_epochs") or {})
     return (
-        integer32(DELETED_TOPICS, payload, "floor"),
-        {name: integer32(DELETED_TOPICS, epochs, name) for name in epochs},
+        whole_number(DELETED_TOPICS, payload, "floor", -1, MAX_EPOCH),
+        {name: whole_number(DELETED_TOPICS, epochs, name, -1, MAX_EPOCH) for name in epochs},
     )
 
 
@@ -315,10 +333,12 @@ def decode_replica_epochs(
     rows: dict[TopicPartition, ReplicaEpoch] = {}
     for topic, listed in json_object(path, payload.get("topics") or {}).items():
         for index, numbers in json_object(path, listed).items():
-            values = integers(path, numbers)
-            if not index.isdecimal() or len(values) != 4:
+            if not index.isdecimal() or not isinstance(numbers, list) or len(numbers) != 4:
                 raise MalformedZnode(f"{path} holds a row that cannot be read: {numbers!r}")
-            row = ReplicaEpoch(values[0], values[1], values[2], bool(values[3]))
+            # An offset has more bits than what `integers` is for.
+            highest, log_epoch, is_leader = integers(path, [*numbers[:2], numbers[3]])
+            log_end_offset = integer(path, {"log end offset": numbers[2]}, "log end offset")
+            row = ReplicaEpoch(highest, log_epoch, log_end_offset, bool(is_leader))
             rows[TopicPartition(topic, int(index))] = row
     is_older = payload.get("older_tree") is True
     return integer(path, payload, "broker_epoch"), is_older, rows

@@ -15,6 +15,7 @@ from ottla.controller.tree.znode_json import (
     encode_json,
     integer,
     json_object,
+    whole_number,
 )
 from ottla.controller.tree.znodes import desanitize, sanitize
 
@@ -43,6 +44,10 @@ DELEGATION_TOKENS = "/delegation_token/tokens"
 TOKEN_CHANGES = "/delegation_token/token_changes"
 TOKEN_CHANGE_PREFIX = "/delegation_token/token_changes/token_change_"
 DELEGATION_TOKEN_PATHS = (DELEGATION_TOKENS, TOKEN_CHANGES)
+
+_MAX_TIMESTAMP_MS = 2**63 - 1
+_MAX_ACL_TEXT = 32_767 // 4
+"""In characters of up to four bytes: no response could have longer ones."""
 
 _WIRE_NAMES = {
     "TOPIC": "Topic",
@@ -122,6 +127,8 @@ def decode_acls(path: str, data: bytes) -> frozenset[Acl]:
         acl = Acl(*(str(part) for part in parts))
         if not all(isinstance(part, str) and part for part in parts) or ":" not in acl.principal:
             raise MalformedZnode(f"{path} holds an ACL with a part that is missing: {entry}")
+        if max(map(len, acl)) > _MAX_ACL_TEXT:
+            raise MalformedZnode(f"{path} holds an ACL with a text that is too long")
         if acl.permission_type not in ("Allow", "Deny"):
             raise MalformedZnode(f"{path} holds an ACL that neither allows nor denies: {entry}")
         found.add(acl)
@@ -187,15 +194,19 @@ def decode_token(path: str, data: bytes) -> TokenInformation:
     renewers = payload.get("renewers")
     if not 1 <= version <= 3 or not isinstance(renewers, list):
         raise MalformedZnode(f"{path} holds no delegation token: {data[:200]!r}")
-    owner = desanitize(str(payload.get("owner")))
+    names = [payload.get("owner"), payload.get("tokenRequester" if version >= 3 else "owner")]
+    try:
+        owner, requester, *others = [desanitize(str(name)) for name in (*names, *renewers)]
+    except MalformedZnode as error:
+        raise MalformedZnode(f"{path}: {error}") from None
     return TokenInformation(
         token_id=str(payload.get("tokenId")),
         owner=owner,
-        requester=desanitize(str(payload.get("tokenRequester"))) if version >= 3 else owner,
-        renewers=tuple(desanitize(str(renewer)) for renewer in renewers),
-        issued_ms=integer(path, payload, "issueTimestamp"),
-        expires_ms=integer(path, payload, "expiryTimestamp"),
-        max_lifetime_ends_ms=integer(path, payload, "maxTimestamp"),
+        requester=requester,
+        renewers=tuple(others),
+        issued_ms=whole_number(path, payload, "issueTimestamp", 0, _MAX_TIMESTAMP_MS),
+        expires_ms=whole_number(path, payload, "expiryTimestamp", -1, _MAX_TIMESTAMP_MS),
+        max_lifetime_ends_ms=whole_number(path, payload, "maxTimestamp", 0, _MAX_TIMESTAMP_MS),
     )
 
 

@@ -18,6 +18,7 @@ from ottla.controller.tree.store import (
     ConnectionLost,
     CreateOp,
     DeleteOp,
+    InvalidPath,
     NodeExists,
     NoNode,
     NotPermitted,
@@ -171,7 +172,7 @@ class ZooKeeperStore:
             self._multi_read = True
             for path, node in zip(part, result.value, strict=True):
                 if isinstance(node, int):
-                    if node != NO_NODE:
+                    if node not in (NO_NODE, BAD_ARGUMENTS):
                         raise error_from(exception_of(node), path)
                     found.append(None)
                 else:
@@ -190,7 +191,7 @@ class ZooKeeperStore:
                 found.append((data or b"", _stat(stat)))
                 continue
             error = error_from(result.exception, path)
-            if not isinstance(error, NoNode):
+            if not isinstance(error, (NoNode, InvalidPath)):
                 raise error
             found.append(None)
         return found
@@ -356,6 +357,7 @@ def _multi_response(ops: Sequence[Op], results: list[Any]) -> list[OpResult] | S
 MULTI_READ = 22
 GET_DATA = 4
 NO_NODE = -101
+BAD_ARGUMENTS = -8
 OK = 0
 
 _HEADER = struct.Struct(">iBi")  # type of the operation, last one, error

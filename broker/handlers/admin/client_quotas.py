@@ -118,6 +118,11 @@ class QuotaAdminHandlers:
     ) -> None:
         path = _path_of(entity)
         changes = _checked_changes(operations, IP in entity)
+        if entity.get(IP, "") is None and changes.get(CONNECTION_CREATION_RATE) == "0":
+            raise _invalid_request(
+                f"{CONNECTION_CREATION_RATE}=0 for all addresses would lock out every client and "
+                f"broker, and nobody could change it again"
+            )
         if validate_only:
             return
 

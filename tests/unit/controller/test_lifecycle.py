@@ -215,6 +215,28 @@ async def test_expired_session_registers_and_elects_again(cluster: Cluster) -> N
     assert cluster.exists(znodes.broker_path(1))
 
 
+async def test_a_controller_epoch_that_was_set_back_is_named(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Brokers refuse everything; no fault of theirs says why."""
+    for broker in cluster.brokers.values():
+        broker.controller_epoch = 9
+    cluster.set_node(znodes.CONTROLLER_EPOCH, b"3")
+    cluster.delete_node(znodes.CONTROLLER)
+    await settle()
+    assert "Broker 2 knows a newer controller epoch than 4" in caplog.text
+    assert "/controller_epoch was set back: write a higher number to it" in caplog.text
+    caplog.clear()
+    cluster.set_node(znodes.CONTROLLER_EPOCH, b"9")
+    cluster.delete_node(znodes.CONTROLLER)
+    await settle()
+    cluster.runtime.advance(RETRY_DELAY_MS)
+    await settle()
+    assert cluster.controller.epoch == 10
+    assert "set back" not in caplog.text
+    assert (await cluster.create_topic("t", (1, 2))).error.code == 0
+
+
 async def test_session_that_expires_between_registration_and_start() -> None:
     cluster = Cluster((1,))
     await cluster.store.connect()

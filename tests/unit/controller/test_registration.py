@@ -116,6 +116,25 @@ async def test_another_broker_with_our_id_is_named(ensemble: Ensemble) -> None:
     assert await other.exists(znodes.broker_path(1)) is not None
 
 
+@pytest.mark.parametrize("data", [b"", b"garbage", b'{"version":5,"endpoints":7}'])
+async def test_a_registration_that_cannot_be_read(ensemble: Ensemble, data: bytes) -> None:
+    """It may be that of another broker; it goes with its session."""
+    store, other = await ensemble.open(), await ensemble.open()
+    broker = registration(store)
+    path = znodes.broker_path(1)
+    await create_persistent_paths(store)
+    await other.create(path, data, ephemeral=True)
+    with pytest.raises(BrokerIdTaken, match=f"{path}.*wait until its session has expired"):
+        await broker.register()
+    await other.delete(path)
+    await other.create(path, data)
+    with pytest.raises(BrokerIdTaken, match=f"No session holds it: delete {path}"):
+        await broker.register()
+    await other.delete(path)
+    await broker.register()
+    assert broker.taken == ""
+
+
 async def test_loss_of_the_id_is_reported_until_it_is_ours_again(ensemble: Ensemble) -> None:
     """A machine that was paused wakes up: another one has its id."""
     ours, theirs = await ensemble.open(), await ensemble.open()

@@ -13,6 +13,7 @@ from ottla.controller.admin.producer_ids import (
 from ottla.controller.tree import znodes
 from ottla.controller.tree.embedded_store import EmbeddedStore
 from ottla.controller.tree.store import BadVersion
+from ottla.controller.tree.znode_json import MalformedZnode
 from ottla.controller.tree.znodes_admin import decode_producer_id_block, encode_producer_id_block
 from ottla.protocol.errors import ErrorCode, KafkaError
 from tests.doubles.controller_cluster import Cluster
@@ -43,6 +44,15 @@ async def test_ids_are_left_out_behind_an_older_copy_of_the_tree(store: Embedded
         await allocate_block(store, 1, skipped=SKIPPED_IDS)
     assert (await store.get(znodes.PRODUCER_ID_BLOCK))[0] == stored
     assert await allocate_block(store, 1) == (last + 1, 1000)
+
+
+async def test_a_znode_that_was_emptied_is_not_a_new_one(store: EmbeddedStore) -> None:
+    """Producer ids would be allocated twice."""
+    await allocate_block(store, 1)
+    stat = await store.set(znodes.PRODUCER_ID_BLOCK, b"")
+    with pytest.raises(MalformedZnode, match=r"/latest_producer_id_block.*Write a block above"):
+        await allocate_block(store, 1)
+    assert (await store.get(znodes.PRODUCER_ID_BLOCK)) == (b"", stat)
 
 
 async def test_block_taken_by_another_in_between(

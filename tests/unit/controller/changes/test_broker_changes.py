@@ -41,6 +41,15 @@ async def test_new_broker_is_sent_everything_and_the_others_its_start(cluster: C
     assert [request.topic_states for request in to_others] == [[]]
 
 
+async def test_a_registration_with_a_name_that_is_no_id(cluster: Cluster) -> None:
+    """No response with it could be encoded, and no client would get any metadata."""
+    data = znodes.encode_broker(broker_info(4), 0)
+    for name in ("99999999999", "x"):
+        cluster.create_node(f"{znodes.BROKER_IDS}/{name}", data)
+    await cluster.add_broker(4)
+    assert cluster.brokers[2].live_brokers == {1, 2, 3, 4}
+
+
 async def test_metadata_goes_before_orders(cluster: Cluster) -> None:
     """A follower needs the address of its leader before its LeaderAndIsr."""
     await cluster.create_topic("t", (1, 2))

@@ -420,6 +420,37 @@ async def test_malformed_change_is_skipped() -> None:
     assert listener.heard == [("clients", "c", {})]
 
 
+@pytest.mark.parametrize(
+    "entity",
+    [
+        *("", "/", "topics", "topics/", "users/%FF", "users/a%zz", "clients/%C3", "None/None"),
+        *("users/a/clients", "users/a/clients/", "users/a/clients/b/c", "users/a/x/b", "nothing/x"),
+        *("clients/" + "a" * 40_000, "users/a/clients/" + "%C3%BC" * 20_000),
+        *("clients/a/clients/b", "topics/a/b", "users/%FF/clients/a", "changes"),
+    ],
+)
+async def test_a_change_of_nothing_is_named_and_skipped(
+    entity: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody has such a name; the listener would take it for another one, or fail."""
+    store, listener = await embedded()
+    for each in (entity, "clients/c"):
+        await store.create(znodes.CONFIG_CHANGE_PREFIX, encode_config_change(each), sequential=True)
+    await settle()
+    assert listener.heard == [("clients", "c", {})]
+    assert "Ignoring /config/changes/config_change_0000000000: it names no entity" in caplog.text
+
+
+async def test_names_that_are_nobodys_are_left_out(
+    store: ZnodeStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    for path in ("/config/users/%FF", "/config/users/a/clients/%zz", "/config/users/%C3%BC"):
+        await make_paths(store, [path])
+    assert sorted(await entities_of(store, "users")) == ["users/%C3%BC", "users/a"]
+    assert "Ignoring /config/users/%FF" in caplog.text
+    assert "Ignoring /config/users/a/clients/%zz" in caplog.text
+
+
 async def test_old_changes_are_removed() -> None:
     store, listener = await embedded()
     await write_config(store, "topics/t", {"a": "1"})

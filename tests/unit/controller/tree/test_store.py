@@ -25,6 +25,7 @@ from ottla.controller.tree.store import (
     WatchEvent,
     ZnodeStore,
     ancestors_of,
+    get_permitted,
     make_paths,
     parent_of,
     paths_below,
@@ -157,6 +158,19 @@ async def test_get_many_keeps_the_order(store: ZnodeStore) -> None:
     assert one[1] == await store.exists("/n4")
     assert await store.get_many([]) == []
     assert await store.get_many(["/nothing"]) == [None]
+
+
+@pytest.mark.parametrize("path", ["/a/.", "/../a", "/a//b", "/a/", "/a/\x00", "/a/\ufff0", "/"])
+async def test_get_many_of_a_path_that_no_znode_can_have(store: ZnodeStore, path: str) -> None:
+    """A name in a notification may be anything, and others are read with it."""
+    await store.create("/n", b"1")
+    if path != "/":
+        assert await store.get_many([path]) == [None]
+        assert await get_permitted(store, [path]) == [None]
+    found = await store.get_many([f"{path}/x", "/n", path])
+    assert found[0] is None
+    assert found[1] is not None
+    assert found[1][0] == b"1"
 
 
 async def test_multi_returns_a_result_for_each_operation(store: ZnodeStore) -> None:

@@ -11,6 +11,7 @@ from ottla.controller.tree.znode_json import (
     integer,
     integers,
     json_object,
+    whole_number,
 )
 
 
@@ -20,10 +21,18 @@ def test_objects_come_back() -> None:
     assert decode_json("/p", encode_json(payload)) == payload
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"1", b"\xff", b"{" * 50])
+# Half of a surrogate pair, in both forms, can be read and not be sent to anybody.
+HALVES = [b'{"a":["\\ud800"]}', b'{"\\uDFFF":1}', b'{"a":"\xed\xa0\x80"}']
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"1", b"\xff", b"{" * 50, *HALVES])
 def test_what_is_no_object(data: bytes) -> None:
     with pytest.raises(MalformedZnode, match="/p"):
         decode_json("/p", data)
+
+
+def test_whole_pairs_of_surrogates() -> None:
+    assert decode_json("/p", b'{"a":"\\ud83d\\ude00"}') == {"a": "\U0001f600"}
 
 
 def test_values() -> None:
@@ -33,6 +42,10 @@ def test_values() -> None:
     for key in ("x", "b", "f", "none", "missing"):
         with pytest.raises(MalformedZnode, match="/p"):
             integer("/p", payload, key)
+    assert whole_number("/p", payload, "n", 3, 3) == 3
+    for least, most in ((4, 9), (0, 2)):
+        with pytest.raises(MalformedZnode, match="/p"):
+            whole_number("/p", payload, "n", least, most)
     assert integers("/p", [1, 2]) == (1, 2)
     for wrong in (None, {}, ["1"], [True], [1.0]):
         with pytest.raises(MalformedZnode, match="/p"):

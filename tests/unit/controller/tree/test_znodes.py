@@ -44,17 +44,25 @@ def test_names_are_encoded_as_kafka_does(name: str, encoded: str) -> None:
     assert znodes.desanitize(encoded) == name
 
 
-def test_name_that_is_not_encoded() -> None:
+@pytest.mark.parametrize("name", ["100%zz", "%FF", "a%", "%C3"])
+def test_name_that_is_not_encoded(name: str) -> None:
     with pytest.raises(MalformedZnode):
-        znodes.desanitize("100%zz")
+        znodes.desanitize(name)
+
+
+def test_names_of_brokers() -> None:
+    names = ["10", "2", "x", "-1", "", "2147483647", "2147483648", "9" * 5_000, "\u0663"]
+    assert znodes.broker_ids(names) == [2, 10, 2**31 - 1]
 
 
 def test_cluster_id() -> None:
     data = znodes.encode_cluster_id("WZ4VlMf0Rc63V2pDzi-LmA")
     assert json.loads(data) == {"version": "1", "id": "WZ4VlMf0Rc63V2pDzi-LmA"}
     assert znodes.decode_cluster_id(data) == "WZ4VlMf0Rc63V2pDzi-LmA"
-    with pytest.raises(MalformedZnode, match="/cluster/id"):
-        znodes.decode_cluster_id(b'{"version":"1"}')
+    assert znodes.decode_cluster_id(b'{"id":"a cluster"}'.replace(b" ", b"-")) == "a-cluster"
+    for wrong in (b"{}", b'{"id":7}', b'{"id":""}', b'{"id":"a\\nbroker.id=7"}', b'{"id":"a b"}'):
+        with pytest.raises(MalformedZnode, match="/cluster/id"):
+            znodes.decode_cluster_id(wrong)
 
 
 def test_controller() -> None:
@@ -69,8 +77,11 @@ def test_controller() -> None:
     assert znodes.decode_controller(b'{"version":1,"brokerid":7,"timestamp":"1"}') == 7
     assert znodes.encode_controller_epoch(12) == b"12"
     assert znodes.decode_controller_epoch(b"12") == 12
-    with pytest.raises(MalformedZnode):
-        znodes.decode_controller_epoch(b"x")
+    highest = b"%d" % znodes.MAX_EPOCH
+    assert znodes.decode_controller_epoch(highest) == znodes.MAX_EPOCH
+    for wrong in (b"x", b"", b"-1", b"1_0", b"2147483647", b"99999999999", b"9" * 5_000):
+        with pytest.raises(MalformedZnode, match=r"/controller_epoch.*write one above"):
+            znodes.decode_controller_epoch(wrong)
 
 
 def test_broker_as_kafka_3_9_writes_it() -> None:
@@ -121,6 +132,40 @@ def test_broker_versions_before_5() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"version": 5, "endpoints": ["A:PLAINTEXT://h:1"]},
+        {"version": 5, "endpoints": ["PLAINTEXT://h:99999999999"]},
+        {"version": 5, "endpoints": [f"PLAINTEXT://{'h' * 40_000}:1"]},
+        {"version": 5, "endpoints": ["PLAINTEXT://h:1"], "rack": "r" * 40_000},
+        {"version": 1, "host": "h", "port": 2**40},
+        {"version": 1, "host": "h", "port": -2},
+    ],
+)
+def test_broker_that_no_client_can_be_told_of(payload: dict[str, object]) -> None:
+    """Requests and responses with it could not be encoded."""
+    with pytest.raises(MalformedZnode, match="/brokers/ids/1"):
+        znodes.decode_broker(1, json.dumps(payload).encode(), 5)
+
+
+@pytest.mark.parametrize(
+    ("key", "wrong"),
+    [
+        *(("leader_epoch", each) for each in (-1, 2**31 - 1, 2**70)),
+        *(("controller_epoch", each) for each in (-1, 2**31 - 1)),
+        *(("leader_recovery_state", each) for each in (-1, 2, 1_000)),
+    ],
+)
+def test_state_with_a_number_that_no_controller_writes(key: str, wrong: int) -> None:
+    """The next one could not be sent."""
+    state = LeaderAndIsr(1, 5, (1,), 1, controller_epoch=3)
+    payload = json.loads(znodes.encode_state(state))
+    assert znodes.decode_state(PARTITION, json.dumps(payload).encode(), 0) == state
+    with pytest.raises(MalformedZnode, match=f"/brokers/topics/t/partitions/0/state.*{key}"):
+        znodes.decode_state(PARTITION, json.dumps({**payload, key: wrong}).encode(), 0)
+
+
 def test_unclean_shutdown_is_beside_what_kafka_reads() -> None:
     broker = BrokerInfo(1, (Endpoint("PLAINTEXT", "PLAINTEXT", "h", 9092),), unclean_shutdown=True)
     data = znodes.encode_broker(broker, 1)
@@ -162,6 +207,15 @@ def test_malformed_broker_names_its_path(data: bytes) -> None:
         znodes.decode_broker(4, data, -1)
 
 
+def test_topic_whose_logs_no_file_system_can_have() -> None:
+    """A broker would take its log directory offline."""
+    state = TopicState(None, {99: ReplicaAssignment((1,))})
+    for name in ("a" * 252, "\u00fc" * 126, "a" * 246 + "\u00fc\u00fc\u00fc"):
+        assert znodes.decode_topic(name[:-1], znodes.encode_topic(state)) == state
+        with pytest.raises(MalformedZnode, match=r"/brokers/topics/.* too long"):
+            znodes.decode_topic(name + "a", znodes.encode_topic(state))
+
+
 def test_topic_as_kafka_3_9_writes_it() -> None:
     state = TopicState(
         TOPIC_ID,
@@ -182,7 +236,7 @@ def test_topics_of_older_versions() -> None:
     assert znodes.decode_topic("t", b'{"version":1,"partitions":{"0":[1,2]}}') == TopicState(
         None, {0: ReplicaAssignment((1, 2))}
     )
-    assert znodes.decode_topic("t", b'{"version":1,"unknown":true}') == TopicState(None, {})
+    assert znodes.decode_topic("t", b'{"version":1,"partitions":{}}') == TopicState(None, {})
 
 
 @pytest.mark.parametrize(
@@ -195,13 +249,15 @@ def test_topics_of_older_versions() -> None:
         b'{"partitions":{"0":[3000000000]}}',
         b'{"partitions":{"3000000000":[1]}}',
         b'{"partitions":{"0":[1]},"topic_id":"xx"}',
+        b'{"partitions":{"0":[]}}',
+        b'{"partitions":{"0":[-1]}}',
+        b'{"partitions":{"0":[1,1]}}',
         b'{"partitions":[]}',
+        b'{"partitions":null}',
+        b'{"version":1}',
     ],
 )
 def test_malformed_topic_names_its_path(data: bytes) -> None:
-    if data == b'{"partitions":[]}':  # Kafka reads an empty list as no partitions
-        assert znodes.decode_topic("t", data).assignments == {}
-        return
     with pytest.raises(MalformedZnode, match="/brokers/topics/t"):
         znodes.decode_topic("t", data)
 

@@ -8,6 +8,7 @@ import pytest
 
 from ottla.controller.tree import znodes_admin
 from ottla.controller.tree.znode_json import MalformedZnode
+from ottla.controller.tree.znodes_admin import ReplicaEpoch
 from ottla.protocol.topics import TopicPartition
 
 PARTITIONS = [TopicPartition("t", 0), TopicPartition("u", 3)]
@@ -74,6 +75,14 @@ def test_producer_id_block() -> None:
     data = znodes_admin.encode_producer_id_block(1, 0, 999)
     assert json.loads(data) == {"version": 1, "broker": 1, "block_start": "0", "block_end": "999"}
     assert znodes_admin.decode_producer_id_block(data) == (1, 0, 999)
+    for first, last in ((-2000, -1001), (0, 2**63), (5000, 999), (0, None)):
+        wrong = json.dumps({"broker": 1, "block_start": first, "block_end": last}).encode()
+        with pytest.raises(MalformedZnode, match=r"/latest_producer_id_block.*Write a block above"):
+            znodes_admin.decode_producer_id_block(wrong)
+    with pytest.raises(MalformedZnode, match="/latest_producer_id_block") as raised:
+        znodes_admin.decode_producer_id_block(b"\xff")
+    example = str(raised.value).partition("such as ")[2].encode()
+    assert znodes_admin.decode_producer_id_block(example)[2] > 2**40
 
 
 def test_features() -> None:
@@ -88,6 +97,13 @@ def test_features() -> None:
     assert znodes_admin.decode_features(one) == (True, {"f": 3})
     with pytest.raises(MalformedZnode):
         znodes_admin.decode_features(b'{"version":3,"features":{},"status":1}')
+    for name, level in (("f", -1), ("f", 40_000), ("f" * 40_000, 1)):
+        # ApiVersions could not be answered, and no client could log in.
+        with pytest.raises(MalformedZnode, match="/feature"):
+            znodes_admin.decode_features(znodes_admin.encode_features({name: level}, enabled=True))
+    for level in (-1, 40_000):
+        with pytest.raises(MalformedZnode, match="/ottla/features"):
+            znodes_admin.decode_own_levels(znodes_admin.encode_own_levels({"f": level}))
 
 
 def test_deleted_topics_keep_their_order() -> None:
@@ -96,6 +112,23 @@ def test_deleted_topics_keep_their_order() -> None:
     floor, decoded = znodes_admin.decode_deleted_topics(data)
     assert (floor, list(decoded.items())) == (2, [("z", 4), ("a", 9)])
     assert znodes_admin.decode_deleted_topics(b"") == (-1, {})
+    for wrong in ((-2, {}), (2**31 - 1, {}), (0, {"a": -2}), (0, {"a": 2**31 - 1})):
+        with pytest.raises(MalformedZnode, match="/ottla/deleted_topics"):
+            znodes_admin.decode_deleted_topics(znodes_admin.encode_deleted_topics(*wrong))
+
+
+def test_replica_epochs() -> None:
+    """Offsets may have more than 32 bits."""
+    rows = {
+        PARTITIONS[0]: ReplicaEpoch(9, 8, 2**40, True),
+        PARTITIONS[1]: ReplicaEpoch(1, 1, 0, False),
+    }
+    data = znodes_admin.encode_replica_epochs(5, rows, is_older=True)
+    assert znodes_admin.decode_replica_epochs(1, data) == (5, True, rows)
+    for row in ([], [1], [1, 2, 3, "x"], [1, 2, "x", 1], [2**40, 1, 1, 1], [[], 1, 1, 1], "1234"):
+        wrong = json.dumps({"broker_epoch": 5, "topics": {"t": {"0": row}}}).encode()
+        with pytest.raises(MalformedZnode, match="/ottla/replica_epochs/1"):
+            znodes_admin.decode_replica_epochs(1, wrong)
 
 
 def test_processed_brokers() -> None:

@@ -42,6 +42,7 @@ def test_acls() -> None:
         b'{"version":1,"acls":{}}',
         b'{"version":1,"acls":[{"principal":"x"}]}',
         data.replace(b"User:a", b"a"),
+        data.replace(b"User:a", b"User:" + b"a" * 40_000),
         data.replace(b"Allow", b"Forbid"),
         data.replace(b'"*"', b"null"),
         data.replace(b'"host":"*"', b'"place":"*"'),
@@ -85,6 +86,15 @@ def test_delegation_token() -> None:
     }
     assert znodes_security.decode_token("/t", data) == token
     payload = json.loads(data)
+    odd: list[tuple[str, object]] = [
+        ("owner", "%FF"),
+        ("renewers", ["%zz"]),
+        ("issueTimestamp", -1),
+    ]
+    odd += [("maxTimestamp", 2**63), ("expiryTimestamp", 2**70)]
+    for key, wrong in odd:
+        with pytest.raises(MalformedZnode, match="/t"):
+            znodes_security.decode_token("/t", json.dumps({**payload, key: wrong}).encode())
     payload["version"] = 2
     del payload["tokenRequester"]
     older = znodes_security.decode_token("/t", json.dumps(payload).encode())

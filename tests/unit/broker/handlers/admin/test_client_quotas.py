@@ -92,13 +92,18 @@ def test_an_entity_has_its_node(scene: Scene, entity: Entity, path: str) -> None
 
 def test_addresses(scene: Scene) -> None:
     assert scene.alter({"ip": "10.0.0.1"}, ("connection_creation_rate", 5.0)) == 0
-    assert scene.alter({"ip": None}, ("connection_creation_rate", 0.0)) == 0
+    assert scene.alter({"ip": "10.0.0.9"}, ("connection_creation_rate", 0.0)) == 0
+    # Nobody could connect to take it away.
+    locking = ("connection_creation_rate", 0.0)
+    assert scene.alter({"ip": None}, locking) == ErrorCode.INVALID_REQUEST
+    assert scene.alter({"ip": None}, ("connection_creation_rate", 1.0)) == 0
     assert scene.entities.nodes == {
         "ips/10.0.0.1": {"connection_creation_rate": "5"},
-        "ips/<default>": {"connection_creation_rate": "0"},
+        "ips/10.0.0.9": {"connection_creation_rate": "0"},
+        "ips/<default>": {"connection_creation_rate": "1"},
     }
-    assert scene.found(("ip", DEFAULT, None)) == [({"ip": None}, {"connection_creation_rate": 0})]
-    assert len(scene.found(("ip", ANY, None), strict=True)) == 2
+    assert scene.found(("ip", DEFAULT, None)) == [({"ip": None}, {"connection_creation_rate": 1})]
+    assert len(scene.found(("ip", ANY, None), strict=True)) == 3
 
 
 def test_credentials_of_a_user_are_no_quotas_and_stay(scene: Scene) -> None:
