@@ -59,7 +59,7 @@ class FileSystem(Protocol):
     def remove(self, path: str) -> None: ...
     def remove_tree(self, path: str) -> None: ...
     def make_directory(self, path: str) -> None: ...
-    def list_files(self, path: str, dangling: list[str] | None = None) -> dict[str, int]: ...
+    def list_files(self, path: str, unusable: list[str] | None = None) -> dict[str, int]: ...
     def list_directories(self, path: str, dangling: list[str] | None = None) -> list[str]: ...
     def exists(self, path: str) -> bool: ...
     def identity(self, path: str) -> tuple[int, int]: ...
@@ -122,11 +122,11 @@ class RealFileSystem:
                 raise NotADirectoryError(errno.ENOTDIR, text, path) from None
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from None
 
-    def list_files(self, path: str, dangling: list[str] | None = None) -> dict[str, int]:
+    def list_files(self, path: str, unusable: list[str] | None = None) -> dict[str, int]:
         """The regular files of a directory and their sizes in bytes.
 
-        Without those that cannot be used: links to nowhere, in circles, and to where this user may
-        not look. Their names are added to `dangling`.
+        The names of all else are added to `unusable`: directories, sockets, and links to nowhere,
+        in circles, and to where this user may not look.
         """
         found: dict[str, int] = {}
         with os.scandir(path) as entries:
@@ -134,10 +134,10 @@ class RealFileSystem:
                 try:
                     if entry.is_file():
                         found[entry.name] = entry.stat().st_size
-                    elif dangling is not None and _leads_nowhere(entry):
-                        dangling.append(entry.name)
+                    elif unusable is not None:
+                        unusable.append(entry.name)
                 except OSError as error:
-                    _note_unusable(entry, error, dangling)
+                    _note_unusable(entry, error, unusable)
         return found
 
     def list_directories(self, path: str, dangling: list[str] | None = None) -> list[str]:

@@ -210,6 +210,10 @@ class TransactionIndex:
             else:
                 self._remove(file)
 
+    def clear_name(self) -> None:
+        """Remove what has the name of the file and has no entries. Raises OSError."""
+        clear_path(self._fs, self.path)
+
     def replace(self, entries: list[AbortedTransaction]) -> None:
         """Write all entries; they are durable. Raises OSError."""
         if not entries:
