@@ -19,7 +19,8 @@ from ottla.storage.errors import CorruptFile
 
 Buffer = bytes | bytearray | memoryview
 
-READ_ONLY = os.O_RDONLY | os.O_CLOEXEC
+# Otherwise the open of a pipe with the name of a file waits until somebody writes to it.
+READ_ONLY = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 READ_WRITE = os.O_RDWR | os.O_CLOEXEC
 CREATE = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 # An existing file is emptied.
@@ -211,8 +212,8 @@ def write_fully(fs: FileSystem, descriptor: int, buffer: Buffer, position: int) 
 
 
 def read_file(fs: FileSystem, path: str, limit: int) -> bytes:
-    """A whole small file. Raises OSError, and CorruptFile if it is a directory or a loop of links,
-    or has more than `limit` bytes."""
+    """A whole small file. Raises OSError, and CorruptFile if it is a directory, a pipe or a loop of
+    links, or has more than `limit` bytes."""
     try:
         descriptor = fs.open(path, READ_ONLY)
     except OSError as error:
@@ -224,8 +225,12 @@ def read_file(fs: FileSystem, path: str, limit: int) -> bytes:
         if size > limit:
             raise CorruptFile(path, f"{size} bytes, expected at most {limit}")
         return fs.pread(descriptor, size, 0)
-    except IsADirectoryError as error:
-        raise CorruptFile(path, error.strerror or str(error)) from error
+    except OSError as error:
+        if error.errno == errno.ESPIPE:
+            raise CorruptFile(path, "it is a pipe") from error
+        if error.errno == errno.EISDIR:
+            raise CorruptFile(path, error.strerror or str(error)) from error
+        raise
     finally:
         fs.close(descriptor)
 
