@@ -203,7 +203,7 @@ def _shifted(session: Session, group: str, partitions: list[TopicPartition], by:
 def _from_file(path: str, partitions: list[TopicPartition]) -> Offsets:
     found: Offsets = {}
     try:
-        with open(path, encoding="utf-8", newline="") as source:
+        with open(path, encoding="utf-8-sig", newline="") as source:
             lines = csv.reader(source)
             for row in lines:
                 if row:

@@ -4,11 +4,11 @@ which every user of the machine can read."""
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ottla.broker.config.text_file import PASSWORD_BYTES_MAX, read_text_file
 from ottla.cli.output import usage
 
 PasswordFileOption = Annotated[
@@ -22,7 +22,7 @@ def read_password(
     """Without the line end. Raises Failure if it is empty or cannot be read."""
     if path:
         try:
-            text = Path(path).read_text()
+            text = read_text_file(path, PASSWORD_BYTES_MAX)
         except (OSError, UnicodeDecodeError) as error:
             raise usage(f"{option}: cannot read {path}: {error}.") from None
     elif sys.stdin.isatty():

@@ -370,12 +370,17 @@ _ADVICE = {
     "not with a token",
 }
 
+#: In the broker's message about a topic that exists, but not for long.
+MARKED_FOR_DELETION = "marked for deletion"
+
 
 def explain(code: int, message: str | None = None) -> str:
     """The text of an error code: the broker's message, Kafka's name of the code, the remedy."""
     name = KafkaError(code).name
     advice = _ADVICE.get(code, "")
     words = (message or "").rstrip(".")
+    if code == ErrorCode.TOPIC_ALREADY_EXISTS and MARKED_FOR_DELETION in words:
+        advice = "create it when it is gone; `ottla doctor` names what the deletion waits for"
     if advice in words:  # the broker's message has it already
         advice = ""
     if words and words != name:

@@ -21,7 +21,7 @@ from ottla.cli.output import (
     time_text,
     usage,
 )
-from ottla.cli.session import Session, check, connected, explain
+from ottla.cli.session import MARKED_FOR_DELETION, Session, check, connected, explain
 from ottla.cli.topic_describe import IfExistsOption, describe
 from ottla.cli.topic_regex import RegexOption, matching_partitions, matching_topics
 from ottla.cli.values import ConfigOption, ValidateOption, parse_settings
@@ -166,7 +166,7 @@ def create(
         Controller(),
     )
     result = response.topics[0]
-    is_going = "marked for deletion" in (result.error_message or "")
+    is_going = MARKED_FOR_DELETION in (result.error_message or "")
     if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS and if_not_exists and not is_going:
         note(f"Topic {name} already exists.")
         return

@@ -51,7 +51,7 @@ def read_json_file(path: str) -> object:
     try:
         if path == "-":
             return json.load(sys.stdin)
-        with open(path, encoding="utf-8") as source:
+        with open(path, encoding="utf-8-sig") as source:
             return json.load(source)
     except OSError as error:
         raise usage(f"{path}: {error.strerror}.") from None

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ottla.broker.config.errors import ConfigError
+from ottla.broker.config.text_file import PASSWORD_BYTES_MAX, read_text_file
 
 #: Where Ottla's image keeps values that the settings file and all variables override.
 IMAGE_PREFIX = "OTTLA_IMAGE_"
@@ -22,7 +23,6 @@ _BITNAMI_PREFIX = "KAFKA_CFG_"
 
 # Where the images of Apache Kafka and Confluent expect key stores and files with their passwords.
 SECRETS_DIRECTORY = "/etc/kafka/secrets"
-_SECRETS_MAX_BYTES = 65_536
 _FILE_NAMES = {
     "KAFKA_SSL_KEYSTORE_FILENAME": "KAFKA_SSL_KEYSTORE_LOCATION",
     "KAFKA_SSL_TRUSTSTORE_FILENAME": "KAFKA_SSL_TRUSTSTORE_LOCATION",
@@ -170,8 +170,7 @@ def _translate_stores(environment: Mapping[str, str], found: Variables) -> None:
             continue
         path = f"{SECRETS_DIRECTORY}/{environment[name]}"
         try:
-            with open(path, encoding="utf-8") as file:
-                _add(found, setting, file.read(_SECRETS_MAX_BYTES).strip(), name)
+            _add(found, setting, read_text_file(path, PASSWORD_BYTES_MAX).strip(), name)
         except (OSError, UnicodeDecodeError) as error:
             problem = getattr(error, "strerror", None) or "it is no text"
             found.errors.append(

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from ottla.broker.config.errors import ConfigError
 from ottla.broker.config.jaas import JaasLogin, parse_jaas_file
+from ottla.broker.config.text_file import read_text_file
 
 _FILE = "java.security.auth.login.config"
 _OPTION = re.compile(r"(?:^|\s)-D([^\s=]+)=(\S*)")
@@ -61,14 +62,11 @@ class JaasFile:
 
     def _read(self, path: str) -> dict[str, tuple[JaasLogin, ...]]:
         try:
-            with open(path, encoding="utf-8") as file:
-                text = file.read(_MAX_BYTES + 1)
+            text = read_text_file(path, _MAX_BYTES)
         except OSError as error:
             raise ConfigError(f"KAFKA_OPTS: {path} cannot be read: {error.strerror}.") from None
         except UnicodeDecodeError:
             raise ConfigError(f"KAFKA_OPTS: {path} is not a text in UTF-8.") from None
-        if len(text) > _MAX_BYTES:
-            raise ConfigError(f"KAFKA_OPTS: {path} is larger than {_MAX_BYTES} bytes.")
         try:
             return {
                 name: tuple(self._expanded(login) for login in logins)

@@ -817,6 +817,9 @@ def _cannot_be_opened(path: str, error: sqlite3.Error) -> str:
     system = _system_error(f"{path}-check")
     if system is None and "I/O" not in text and "unable to open" not in text:
         return _is_damaged(path, text)
+    for each in (path, f"{path}-wal"):
+        if os.path.lexists(each) and not os.path.isfile(each):
+            return f"{each} is no file; move it away, and restore the znode file from a backup"
     found = _write_problem(path, error, system)
     if system is None or system.errno not in _FIXES_BY_NUMBER:
         fix = "the first directory of log.dirs must exist and be writable"

@@ -19,7 +19,8 @@ from ottla.storage.errors import CorruptFile
 
 Buffer = bytes | bytearray | memoryview
 
-READ_ONLY = os.O_RDONLY | os.O_CLOEXEC
+# Otherwise the open of a pipe with the name of a file waits until somebody writes to it.
+READ_ONLY = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 READ_WRITE = os.O_RDWR | os.O_CLOEXEC
 CREATE = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 # An existing file is emptied.
@@ -59,7 +60,7 @@ class FileSystem(Protocol):
     def remove(self, path: str) -> None: ...
     def remove_tree(self, path: str) -> None: ...
     def make_directory(self, path: str) -> None: ...
-    def list_files(self, path: str, dangling: list[str] | None = None) -> dict[str, int]: ...
+    def list_files(self, path: str, unusable: list[str] | None = None) -> dict[str, int]: ...
     def list_directories(self, path: str, dangling: list[str] | None = None) -> list[str]: ...
     def exists(self, path: str) -> bool: ...
     def identity(self, path: str) -> tuple[int, int]: ...
@@ -122,11 +123,11 @@ class RealFileSystem:
                 raise NotADirectoryError(errno.ENOTDIR, text, path) from None
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from None
 
-    def list_files(self, path: str, dangling: list[str] | None = None) -> dict[str, int]:
+    def list_files(self, path: str, unusable: list[str] | None = None) -> dict[str, int]:
         """The regular files of a directory and their sizes in bytes.
 
-        Without those that cannot be used: links to nowhere, in circles, and to where this user may
-        not look. Their names are added to `dangling`.
+        The names of all else are added to `unusable`: directories, sockets, and links to nowhere,
+        in circles, and to where this user may not look.
         """
         found: dict[str, int] = {}
         with os.scandir(path) as entries:
@@ -134,10 +135,10 @@ class RealFileSystem:
                 try:
                     if entry.is_file():
                         found[entry.name] = entry.stat().st_size
-                    elif dangling is not None and _leads_nowhere(entry):
-                        dangling.append(entry.name)
+                    elif unusable is not None:
+                        unusable.append(entry.name)
                 except OSError as error:
-                    _note_unusable(entry, error, dangling)
+                    _note_unusable(entry, error, unusable)
         return found
 
     def list_directories(self, path: str, dangling: list[str] | None = None) -> list[str]:
@@ -211,8 +212,8 @@ def write_fully(fs: FileSystem, descriptor: int, buffer: Buffer, position: int) 
 
 
 def read_file(fs: FileSystem, path: str, limit: int) -> bytes:
-    """A whole small file. Raises OSError, and CorruptFile if it is a directory or a loop of links,
-    or has more than `limit` bytes."""
+    """A whole small file. Raises OSError, and CorruptFile if it is a directory, a pipe or a loop of
+    links, or has more than `limit` bytes."""
     try:
         descriptor = fs.open(path, READ_ONLY)
     except OSError as error:
@@ -224,8 +225,12 @@ def read_file(fs: FileSystem, path: str, limit: int) -> bytes:
         if size > limit:
             raise CorruptFile(path, f"{size} bytes, expected at most {limit}")
         return fs.pread(descriptor, size, 0)
-    except IsADirectoryError as error:
-        raise CorruptFile(path, error.strerror or str(error)) from error
+    except OSError as error:
+        if error.errno == errno.ESPIPE:
+            raise CorruptFile(path, "it is a pipe") from error
+        if error.errno == errno.EISDIR:
+            raise CorruptFile(path, error.strerror or str(error)) from error
+        raise
     finally:
         fs.close(descriptor)
 

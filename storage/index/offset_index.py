@@ -12,6 +12,7 @@ import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable
+from itertools import islice
 from struct import Struct
 
 from ottla.storage.errors import CorruptIndex
@@ -113,9 +114,11 @@ class OffsetIndex(IndexFile):
         numbers = _numbers(self._blocks.block(number, self._stored_bytes))
         self._blocks.hot_keys, self._blocks.hot_values = numbers[::2], numbers[1::2]
 
-    def unchecked_entries(self) -> list[tuple[int, int]]:
-        """All entries as they are in the file. Raises CorruptIndex if it is too short."""
-        return [(self.base_offset + key, position) for key, position in self._unpacked(_ENTRY)]
+    def unchecked_entries(self, log_bytes: int) -> list[tuple[int, int]]:
+        """The entries as they are in the file, without those beyond the length of the log, which
+        has a longer batch for each. Raises CorruptIndex if the file is too short."""
+        entries = islice(self._unpacked(_ENTRY), log_bytes // OFFSET_ENTRY_BYTES)
+        return [(self.base_offset + key, position) for key, position in entries]
 
     def floor_by_position(self, position: int) -> tuple[int, int]:
         """The last entry whose position is at most `position`, or (base offset, 0)."""

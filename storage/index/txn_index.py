@@ -53,6 +53,7 @@ class TransactionIndex:
     __slots__ = (
         "_entries",
         "_fs",
+        "_is_too_long",
         "_stored_bytes",
         "base_offset",
         "changes",
@@ -61,8 +62,12 @@ class TransactionIndex:
         "synced_changes",
     )
 
-    def __init__(self, fs: FileSystem, path: str, base_offset: int, stored_bytes: int) -> None:
+    def __init__(
+        self, fs: FileSystem, path: str, base_offset: int, stored_bytes: int, log_bytes: int
+    ) -> None:
+        """`log_bytes`: of its segment, which has a longer batch for each entry."""
         self._fs = fs
+        self._is_too_long = stored_bytes > log_bytes
         #: What repairs a damaged file; None: it stays as it is.
         self.rebuild: Rebuild | None = None
         self._entries: list[AbortedTransaction] | None = None if stored_bytes else []
@@ -99,6 +104,8 @@ class TransactionIndex:
         return self._load() if self._entries is None else self._entries
 
     def _load(self) -> list[AbortedTransaction]:
+        if self._is_too_long:  # nobody has the memory for a file of any length
+            raise CorruptIndex(self.path, f"{self._stored_bytes} bytes, more than its log")
         try:
             file = OpenFile(self._fs, self.path, READ_ONLY)
             content = self._fs.pread(file.descriptor, self._stored_bytes, 0)
@@ -202,6 +209,10 @@ class TransactionIndex:
                 clear_path(self._fs, self.path)
             else:
                 self._remove(file)
+
+    def clear_name(self) -> None:
+        """Remove what has the name of the file and has no entries. Raises OSError."""
+        clear_path(self._fs, self.path)
 
     def replace(self, entries: list[AbortedTransaction]) -> None:
         """Write all entries; they are durable. Raises OSError."""

@@ -83,7 +83,7 @@ def dump_file(
     if base_offset is not None and name.endswith(TIME_INDEX_SUFFIX):
         return _time_entries(TimeIndex(system, path, base_offset, size, size, OpenFiles()))
     if base_offset is not None and name.endswith(TXN_INDEX_SUFFIX):
-        return _aborted(TransactionIndex(system, path, base_offset, size))
+        return _aborted(TransactionIndex(system, path, base_offset, size, size))
     if name.endswith(SNAPSHOT_SUFFIX):
         return _producers(system, path)
     return _small_file(system, path, name)

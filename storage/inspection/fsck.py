@@ -13,7 +13,7 @@ from ottla.protocol.records.batch import read_header
 from ottla.protocol.records.errors import RecordsError
 from ottla.protocol.records.reader import read_records
 from ottla.storage.config import LogConfig
-from ottla.storage.errors import CorruptFile
+from ottla.storage.errors import CorruptFile, CorruptIndex
 from ottla.storage.files.checkpoints import read_epoch_checkpoint, read_partition_metadata
 from ottla.storage.files.fs import FileSystem, RealFileSystem, read_file
 from ottla.storage.files.layout import (
@@ -30,6 +30,7 @@ from ottla.storage.files.layout import (
 )
 from ottla.storage.files.open_files import OpenFiles
 from ottla.storage.files.set_aside import SET_ASIDE_SUFFIX
+from ottla.storage.index.index_file import IndexFile
 from ottla.storage.log.batch_scan import CorruptLog, Place, check_checksum, walk_batches
 from ottla.storage.log.segment import Segment
 from ottla.storage.producer.producer_snapshot import decode_snapshot
@@ -189,7 +190,8 @@ class PartitionCheck:
         index = segment.offset_index
         try:
             index.check_length()
-            entries = index.unchecked_entries()
+            self._check_longest(index, segment)
+            entries = index.unchecked_entries(segment.size)
         except CorruptFile as damage:
             self._problem(name, damage.reason)
             return
@@ -209,6 +211,11 @@ class PartitionCheck:
                 )
             previous = (offset, position)
 
+    @staticmethod
+    def _check_longest(index: IndexFile, segment: Segment) -> None:
+        if index.size_in_bytes > segment.size:
+            raise CorruptIndex(index.path, f"{index.size_in_bytes} bytes, more than its log")
+
     def _check_time_index(
         self, segment: Segment, places: list[Place], names: dict[str, int]
     ) -> None:
@@ -219,6 +226,7 @@ class PartitionCheck:
         index = segment.time_index
         try:
             index.check_length()
+            self._check_longest(index, segment)
             entries = index.unchecked_entries()
         except CorruptFile as damage:
             self._problem(name, damage.reason)

@@ -7,7 +7,8 @@ fail, so it is rebuilt. Kafka recovers the whole segment (`LogSegment.sanityChec
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from ottla.protocol.records.batch import BATCH_OVERHEAD, BatchHeader, read_header
 from ottla.protocol.records.errors import RecordsError
@@ -210,19 +211,20 @@ def repair_transaction_indexes(
     segments: SegmentList,
     producers: ProducerState,
     log_start_offset: int,
-    without_index: Collection[int] = (),
+    without_index: Mapping[int, str] = MappingProxyType({}),
 ) -> None:
     """Check the index of each segment of the log `name`, and write those that are damaged.
 
-    And those of the segments with base offsets in `without_index`, if there are none: the other
-    indexes were missing, too. What was written is durable. An index stays as it is if a batch of
-    its segment is damaged, too. Of a transaction that begins behind a damaged batch of an earlier
+    And those of the segments with base offsets in `without_index`, which has the reason why they
+    are known to be lost. What was written is durable. An index stays as it is if a batch of its
+    segment is damaged, too. Of a transaction that begins behind a damaged batch of an earlier
     segment nothing is known. Raises OSError.
     """
     for segment in segments:
         try:
             if segment.base_offset in without_index and not segment.txn_index.exists:
-                raise CorruptIndex(segment.txn_index.path, "it is missing, as others are")
+                reason = without_index[segment.base_offset]
+                raise CorruptIndex(segment.txn_index.path, reason)
             entries = segment.txn_index.check()
             # An index of another segment or log is valid in itself.
             for entry in entries[:: 1 + len(entries) // _MARKERS_CHECKED]:
@@ -236,6 +238,8 @@ def repair_transaction_indexes(
                 continue
             if found or segment.txn_index.exists:
                 segment.txn_index.replace(found)
+            elif segment.base_offset in without_index:
+                segment.txn_index.clear_name()
 
 
 def rebuilt_transaction_index(

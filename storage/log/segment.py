@@ -145,7 +145,8 @@ class Segment:
         self.time_index = TimeIndex(fs, path + name, base_offset, size, index_bytes, files)
         self._update_entries_left()
         name = TXN_INDEX_SUFFIX + suffix
-        self.txn_index = TransactionIndex(fs, path + name, base_offset, sizes.get(stem + name, 0))
+        size = sizes.get(stem + name, 0)
+        self.txn_index = TransactionIndex(fs, path + name, base_offset, size, self.log.size)
 
     def __repr__(self) -> str:
         return f"Segment({self.log.path}, {self.log.size} bytes)"
@@ -642,7 +643,7 @@ class Segment:
         """
         logger.warning("Rebuilding the indexes of %s: %s", self.log.path, damage)
         try:
-            behind = self.offset_index.unchecked_entries()
+            behind = self.offset_index.unchecked_entries(self.log.size)
         except CorruptIndex:  # the file is shorter than it was
             behind = []
         self.reset_indexes()

@@ -29,8 +29,11 @@ _TEMPORARY_SUFFIX = ".tmp"
 NOT_THERE = "is not there, or not for this user"
 
 
-def clean_directory(fs: FileSystem, path: str, *, is_compacted: bool = False) -> dict[str, int]:
-    """Leave complete segments and other valid files only. Returns their names and sizes.
+def clean_directory(
+    fs: FileSystem, path: str, *, is_compacted: bool = False, unusable: list[str] | None = None
+) -> dict[str, int]:
+    """Leave complete segments and other valid files only. Returns their names and sizes; the names
+    of what is no file are added to `unusable`.
 
     - Deletes `.deleted`, `.cleaned` and `.tmp` files: the first were to be deleted, the others are
       incomplete.
@@ -44,10 +47,11 @@ def clean_directory(fs: FileSystem, path: str, *, is_compacted: bool = False) ->
     Raises OSError, also if a `.log` file is a link to nowhere: its records are on a disk that is
     not mounted, and must not be taken for deleted.
     """
-    dangling: list[str] = []
-    names = fs.list_files(path, dangling)
-    for name in dangling:
-        if name.endswith(LOG_SUFFIX) and offset_of_file(name) is not None:
+    unusable = [] if unusable is None else unusable
+    names = fs.list_files(path, unusable)
+    for name in unusable:
+        is_log = name.endswith(LOG_SUFFIX) and offset_of_file(name) is not None
+        if is_log and not fs.exists(f"{path}/{name}"):
             target = fs.real_path(f"{path}/{name}")
             text = f"a symbolic link to {target}, which {NOT_THERE}"
             raise FileNotFoundError(errno.ENOENT, text, f"{path}/{name}")

@@ -41,6 +41,7 @@ from ottla.storage.files.layout import (
     LEADER_EPOCH_CHECKPOINT,
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
     offset_of_file,
     segment_file_name,
 )
@@ -129,12 +130,16 @@ class _Loader:
         # Below it everything has been on disk.
         self.flushed_to = sys.maxsize if opening.clean else opening.recovery_point or 0
         self._first_gap: int | None = None
-        self._without_index: set[int] = set()
+        # Base offsets whose index of aborted transactions is lost, with how that is known.
+        self._without_index: dict[int, str] = {}
         self._read_epochs = False
         self._recovered = False
 
     def load(self) -> Log:
-        names = clean_directory(self.fs, self.path, is_compacted=self.may_have_gaps)
+        unusable: list[str] = []
+        names = clean_directory(
+            self.fs, self.path, is_compacted=self.may_have_gaps, unusable=unusable
+        )
         directory = self.directory
         directory.log_directory.note_set_aside(
             of_files(names, self.path, directory.topic, directory.partition)
@@ -142,7 +147,7 @@ class _Loader:
         expiration_ms = self.opening.producer_expiration_ms
         self.producers = ProducerState(self.fs, self.name, self.path, names, expiration_ms)
         self._load_epochs(names)
-        self._load_segments(names)
+        self._load_segments(names, unusable)
         start = self._check_log_start()
         self._delete_old_snapshots()
         self._repair_overlaps()
@@ -289,7 +294,7 @@ class _Loader:
             clear_path(self.fs, self.epochs.path)
             self._read_epochs = True
 
-    def _load_segments(self, names: dict[str, int]) -> None:
+    def _load_segments(self, names: dict[str, int], unusable: list[str]) -> None:
         for name in sorted(names):
             base_offset = offset_of_file(name) if name.endswith(LOG_SUFFIX) else None
             if base_offset is None:
@@ -302,7 +307,12 @@ class _Loader:
             if missing and not self._will_recover(segment):
                 self._rebuild_indexes(segment, f"missing {' and '.join(missing)}")
                 # The index of aborted transactions may be missing as well: Kafka rebuilds it, too.
-                self._without_index.add(base_offset)
+                self._without_index[base_offset] = "it is missing, as others are"
+            aborted = segment_file_name(base_offset, TXN_INDEX_SUFFIX)
+            if aborted in unusable:
+                self._without_index[base_offset] = "it is no file"
+            elif names.get(aborted) == 0:  # one without entries is removed
+                self._without_index[base_offset] = "it is empty"
         if self._read_epochs:
             self._epochs_from_batches()
 

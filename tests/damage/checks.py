@@ -40,6 +40,13 @@ def run(steps: Generator[object, None, T]) -> T:
         return result
 
 
+# Damages of an index of aborted transactions that are found when the log is opened: a file that is
+# missing, or that ends between two entries, may be as it was written.
+_SEEN_OF_AN_INDEX = frozenset(
+    ("flip", "sign", "garbage", "empty", "directory", "dangling", "loop"),
+)
+
+
 class Required:
     """The records of an intact partition that have to be served in spite of the damages to it."""
 
@@ -55,7 +62,7 @@ class Required:
         """Drops what this damage may cost."""
         if damage.kind == ".txnindex" and (
             running
-            or damage.action not in ("flip", "sign", "garbage")
+            or damage.action not in _SEEN_OF_AN_INDEX
             or 10 <= (damage.position or 0) % TXN_ENTRY_BYTES < 18
         ):
             # A file that ends early looks like one with fewer entries. Entries are compared with

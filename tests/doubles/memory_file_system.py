@@ -297,7 +297,7 @@ class MemoryFileSystem:
             self._directories.add(path)
             path = os.path.dirname(path)
 
-    def list_files(self, path: str, dangling: list[str] | None = None) -> dict[str, int]:
+    def list_files(self, path: str, unusable: list[str] | None = None) -> dict[str, int]:
         self._call("list_files", path)
         return {
             os.path.basename(name): node.size

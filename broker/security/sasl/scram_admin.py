@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ottla.broker.config.errors import ConfigError
+from ottla.broker.config.text_file import PASSWORD_BYTES_MAX, read_text_file
 from ottla.broker.security.sasl.scram_credentials import (
     HASHES,
     MAX_ITERATIONS,
@@ -63,8 +64,7 @@ def parse_scram_option(text: str) -> NewUser:
     password = parts.get("password", "")
     if "password-file" in parts:
         try:
-            with open(parts["password-file"], encoding="utf-8") as file:
-                password = file.read().rstrip("\r\n")
+            password = read_text_file(parts["password-file"], PASSWORD_BYTES_MAX).rstrip("\r\n")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"--add-scram: cannot read the password file: {error}.") from None
     if pieces[0] or not parts.get("name") or not password:

@@ -420,7 +420,7 @@ class SimulatedFileSystem:
             self._disk.names[path] = Names()
             path = os.path.dirname(path)
 
-    def list_files(self, path: str, dangling: list[str] | None = None) -> dict[str, int]:
+    def list_files(self, path: str, unusable: list[str] | None = None) -> dict[str, int]:
         self._call("list_files", path)
         names = self._disk.names.get(path)
         if names is None:

@@ -188,3 +188,18 @@ def test_a_password_that_is_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xff\n"), encoding="utf-8"))
     with pytest.raises(Failure, match="standard input"):
         read_password("", "alice")
+
+
+def test_files_of_an_editor_of_windows(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"\xef\xbb\xbfsecret\r\n")
+    assert read_password(str(path), "alice") == "secret"
+    path.write_bytes(b'\xef\xbb\xbf{"version": 1}\r\n')
+    assert read_json_file(str(path)) == {"version": 1}
+    path.write_bytes(b"\xef\xbb\xbft,0,5\r\n")
+    assert list(_from_file(str(path), [])) == [TopicPartition("t", 0)]
+
+
+def test_a_file_without_an_end_is_no_password() -> None:
+    with pytest.raises(Failure, match="larger than 65536 bytes"):
+        read_password("/dev/zero", "alice")

@@ -171,7 +171,7 @@ def test_key_stores_in_the_folder_of_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(image_variables, "SECRETS_DIRECTORY", str(tmp_path))
-    (tmp_path / "creds").write_text("secret\n")
+    (tmp_path / "creds").write_bytes(b"\xef\xbb\xbfsecret\r\n")  # of an editor of Windows
     config = load(
         {
             "KAFKA_SSL_KEYSTORE_FILENAME": "keystore.p12",

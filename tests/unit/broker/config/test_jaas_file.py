@@ -54,6 +54,13 @@ def test_system_properties(tmp_path: Path) -> None:
     assert found.logins[0].options == {"a": "there/x", "b": "/h"}
 
 
+def test_a_file_of_an_editor_of_windows(tmp_path: Path) -> None:
+    """Its first section would have another name."""
+    found = made(tmp_path / "a", "\ufeffA {\r\n x.Y required;\r\n};\r\n").section("A")
+    assert found is not None
+    assert found.login("x.Y") is not None
+
+
 def test_files_that_cannot_be_used(tmp_path: Path) -> None:
     path = tmp_path / "a"
     with pytest.raises(ConfigError, match="cannot be read: No such file"):

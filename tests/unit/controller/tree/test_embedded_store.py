@@ -147,6 +147,19 @@ async def test_file_that_is_no_database(tmp_path: Path) -> None:
         await EmbeddedStore(str(tmp_path / "missing" / "znodes.db")).connect()
 
 
+@pytest.mark.parametrize("name", ["znodes.db", "znodes.db-wal"])
+async def test_what_is_no_file_is_named(tmp_path: Path, name: str) -> None:
+    """The directory that it is in is there, and can be written."""
+    path = tmp_path / "znodes.db"
+    store = EmbeddedStore(str(path))
+    await store.connect()
+    await store.close()
+    (tmp_path / name).unlink(missing_ok=True)
+    (tmp_path / name).mkdir()
+    with pytest.raises(StoreError, match=rf"/{name} is no file; move it away"):
+        await EmbeddedStore(str(path)).connect()
+
+
 async def test_writes_that_come_together_share_a_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -188,3 +188,9 @@ def test_files_are_not_for_other_users(tmp_path: Path) -> None:
     modes = {each.name: each.stat().st_mode & 0o777 for each in directory.iterdir()}
     assert modes == {"0.log": 0o640, "checkpoint": 0o640}
     assert directory.stat().st_mode & 0o777 == 0o750
+
+
+def test_a_pipe_is_no_file_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(CorruptFile, match="it is a pipe"):
+        read_file(RealFileSystem(), str(tmp_path / "pipe"), 10)

@@ -13,6 +13,7 @@ PATH = "/d/00000000000000000000.txnindex"
 A = AbortedTransaction(7, 0, 10, 5)
 B = AbortedTransaction(8, 5, 20, 21)
 C = AbortedTransaction(7, 30, 40, 41)
+LOG_BYTES = 10_000
 
 
 @pytest.fixture
@@ -23,28 +24,28 @@ def fs() -> MemoryFileSystem:
 
 
 def filled(fs: MemoryFileSystem) -> TransactionIndex:
-    index = TransactionIndex(fs, PATH, 0, 0)
+    index = TransactionIndex(fs, PATH, 0, 0, LOG_BYTES)
     for entry in (A, B, C):
         index.append(entry)
     return index
 
 
 def test_there_is_no_file_before_the_first_entry(fs: MemoryFileSystem) -> None:
-    index = TransactionIndex(fs, PATH, 0, 0)
+    index = TransactionIndex(fs, PATH, 0, 0, LOG_BYTES)
     assert not index.exists
     assert index.entries() == []
     assert not fs.exists(PATH)
 
 
 def test_entries_are_written_as_kafka_writes_them(fs: MemoryFileSystem) -> None:
-    index = TransactionIndex(fs, PATH, 0, 0)
+    index = TransactionIndex(fs, PATH, 0, 0, LOG_BYTES)
     index.append(B)
     assert fs.content(PATH).hex() == "0000" + "".join(f"{number:016x}" for number in (8, 5, 20, 21))
 
 
 def test_entries_come_back(fs: MemoryFileSystem) -> None:
     filled(fs)
-    again = TransactionIndex(fs, PATH, 0, 3 * 34)
+    again = TransactionIndex(fs, PATH, 0, 3 * 34, LOG_BYTES)
     assert again.entries() == [A, B, C]
     with pytest.raises(ValueError, match="does not come after"):
         again.append(A)
@@ -67,7 +68,7 @@ def test_a_stable_offset_above_the_marker_hides_no_later_transaction(
     fs: MemoryFileSystem,
 ) -> None:
     """Kafka writes such entries for batches that a follower fetched at once."""
-    index = TransactionIndex(fs, PATH, 0, 0)
+    index = TransactionIndex(fs, PATH, 0, 0, LOG_BYTES)
     first, second = AbortedTransaction(7, 0, 4, 25), AbortedTransaction(7, 13, 22, 25)
     index.append_all([first, second])
     found: list[AbortedTransaction] = []
@@ -94,7 +95,7 @@ class CountedEntries(list[AbortedTransaction]):
 
 def test_a_reader_at_the_end_does_not_pass_all_transactions(fs: MemoryFileSystem) -> None:
     """Each fetch of each read_committed consumer collects, on the loop."""
-    index = TransactionIndex(fs, PATH, 0, 0)
+    index = TransactionIndex(fs, PATH, 0, 0, LOG_BYTES)
     index.append_all([AbortedTransaction(7, 2 * n, 2 * n + 1, 2 * n + 2) for n in range(10_000)])
     index._entries = entries = CountedEntries(index.entries())
     found: list[AbortedTransaction] = []
@@ -107,7 +108,7 @@ def test_truncation(fs: MemoryFileSystem) -> None:
     index = filled(fs)
     index.truncate_to(20)
     assert index.entries() == [A]
-    assert TransactionIndex(fs, PATH, 0, 34).entries() == [A]
+    assert TransactionIndex(fs, PATH, 0, 34, LOG_BYTES).entries() == [A]
     index.truncate_to(0)
     assert not index.exists
     assert not fs.exists(PATH)
@@ -126,7 +127,7 @@ def test_damage_is_noticed(fs: MemoryFileSystem, damage: object, reason: str) ->
     filled(fs)
     content = damage(fs.content(PATH))  # type: ignore[operator]  # one of the functions above
     fs.overwrite(PATH, content)
-    index = TransactionIndex(fs, PATH, 0, len(content))
+    index = TransactionIndex(fs, PATH, 0, len(content), LOG_BYTES)
     with pytest.raises(CorruptIndex, match=reason):
         index.entries()
     index.reset()
@@ -138,7 +139,7 @@ def test_removed_entries_do_not_come_back_with_the_name_of_the_file(
     fs: MemoryFileSystem, how: str
 ) -> None:
     """A removal is on disk after a sync of the directory only, which a flush does not need."""
-    index = TransactionIndex(fs, PATH, 0, 0)
+    index = TransactionIndex(fs, PATH, 0, 0, LOG_BYTES)
     undo = index.append_all([A])
     descriptor = fs.open(PATH, READ_ONLY)
     fs.sync(descriptor)
@@ -151,3 +152,11 @@ def test_removed_entries_do_not_come_back_with_the_name_of_the_file(
         index.reset()
     assert not fs.exists(PATH)
     assert fs.after_power_failure().content(PATH) == b""
+
+
+def test_a_file_that_is_longer_than_its_log_is_not_read(fs: MemoryFileSystem) -> None:
+    index = TransactionIndex(fs, PATH, 0, 1 << 50, LOG_BYTES)
+    with pytest.raises(CorruptIndex, match="1125899906842624 bytes, more than its log"):
+        index.entries()
+    index.rebuild = lambda *_: [A]
+    assert index.entries() == [A]

@@ -6,17 +6,22 @@ Each damage is made under an open log, as a bad disk makes it, and before a star
 from __future__ import annotations
 
 import errno
+import os
+import tracemalloc
 from collections.abc import Callable
+from pathlib import Path
 from struct import pack, pack_into
 
 import pytest
 
 from ottla.protocol.records.errors import CorruptRecordError
 from ottla.protocol.steps import run_at_once
+from ottla.storage.config import LogConfig
 from ottla.storage.directories.log_manager import LogManager
+from ottla.storage.files.fs import RealFileSystem
 from ottla.storage.log.log import Log
 from tests.doubles.memory_file_system import MemoryFileSystem
-from tests.doubles.storage_logs import NOW_MS, append, manager_on, plain, records_in
+from tests.doubles.storage_logs import NOW_MS, append, fetched, manager_on, plain, records_in
 
 SETTINGS = {"segment_bytes": 2000, "index_interval_bytes": 100}
 HOUR = 3_600_000
@@ -357,3 +362,33 @@ def test_an_entry_of_kafka_for_several_batches(caplog: pytest.LogCaptureFixture)
         assert found.first_batch_base_offset == offset - offset % 2
     assert len(records_in(log)) == 72
     assert "Rebuilding" not in caplog.text
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex"])
+def test_an_index_that_is_longer_than_its_log_takes_no_memory(suffix: str, tmp_path: Path) -> None:
+    """The length of a file is a number on a disk, and may be any. Entries of zeros take a hundred
+    times their length in memory."""
+
+    def loaded() -> LogManager:
+        manager = LogManager((str(tmp_path),), LogConfig(**SETTINGS), RealFileSystem())
+        manager.load(NOW_MS)
+        return manager
+
+    manager = loaded()
+    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
+    for number in range(36):
+        append(log, plain(2, NOW_MS + 10 * number))
+    manager.shutdown(NOW_MS)
+    path = tmp_path / "t-0" / f"{0:020d}{suffix}"
+    path.touch()
+    os.truncate(path, 8 << 20)
+    tracemalloc.start()
+    try:
+        found = loaded().get("t", 0)
+        assert found is not None
+        found.update_high_watermark(72)
+        assert [record.offset for record in fetched(found)] == list(range(72))
+        assert found.read(20, 300, up_to=72, read_committed=True).aborted_transactions == []
+        assert tracemalloc.get_traced_memory()[1] < 7 << 20
+    finally:
+        tracemalloc.stop()

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
+from ottla.storage.config import LogConfig
+from ottla.storage.directories.log_manager import LogManager
+from ottla.storage.files.fs import RealFileSystem
 from ottla.storage.index.txn_index import AbortedTransaction
 from ottla.storage.log.log import Log
 from ottla.storage.recovery.load_progress import DirectoryProgress
@@ -19,7 +26,10 @@ ABORTED = [
 
 def written(fs: MemoryFileSystem) -> None:
     """Two transactions begin in the first segment and are aborted in the second."""
-    log = new_log(fs)
+    fill(new_log(fs))
+
+
+def fill(log: Log) -> None:
     for producer in (1, 2):
         append(log, producer_id=producer, producer_epoch=0, base_sequence=0, transactional=True)
     append(log)
@@ -91,3 +101,53 @@ def test_it_is_durable() -> None:
     path = file_of(3, ".txnindex")
     calls = [call for call, where in fs.calls if where.startswith(path)]
     assert calls.index("sync") < calls.index("replace")
+
+
+def test_one_that_is_empty_is_rebuilt() -> None:
+    """An index without entries has no file."""
+    fs = MemoryFileSystem()
+    written(fs)
+    for base_offset in (3, 5):
+        write(fs, file_of(base_offset, ".txnindex"), b"")
+    log = opened(fs, clean=True)
+    assert aborted_in(log) == ABORTED
+    assert not fs.exists(file_of(5, ".txnindex")), "the next start would read the segment again"
+
+
+def loaded(directory: Path) -> LogManager:
+    manager = LogManager((str(directory),), LogConfig(), RealFileSystem())
+    manager.load(NOW_MS)
+    return manager
+
+
+def _directory(path: Path) -> None:
+    path.mkdir()
+    (path / "of-somebody").touch()
+
+
+def _link(path: Path) -> None:
+    path.symlink_to(path.parent / "nowhere")
+
+
+def _circle(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+@pytest.mark.parametrize("put", [_directory, _link, _circle, os.mkfifo])
+def test_what_is_no_file_is_not_taken_for_an_index_without_entries(
+    put: Callable[[Path], object], tmp_path: Path
+) -> None:
+    """Readers of committed records would get those of aborted transactions."""
+    manager = loaded(tmp_path)
+    fill(manager.get_or_create("t", 0, now_ms=NOW_MS))
+    manager.shutdown(NOW_MS)
+    for base_offset in (3, 5):
+        path = tmp_path / "t-0" / f"{base_offset:020d}.txnindex"
+        path.unlink(missing_ok=True)
+        put(path)
+    manager = loaded(tmp_path)
+    log = manager.get("t", 0)
+    assert log is not None
+    assert aborted_in(log) == ABORTED
+    manager.shutdown(NOW_MS)
+    assert not list(tmp_path.glob("t-0/*05.txnindex"))

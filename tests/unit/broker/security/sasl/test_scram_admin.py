@@ -36,6 +36,18 @@ def test_a_password_from_a_file(tmp_path: Path) -> None:
     assert found.password == "pass word"
 
 
+def test_a_byte_order_mark_is_no_part_of_a_password(tmp_path: Path) -> None:
+    path = tmp_path / "password"
+    path.write_bytes(b"\xef\xbb\xbfpass word\r\n")
+    found = parse_scram_option(f"SCRAM-SHA-256=[name=a,password-file={path}]")
+    assert found.password == "pass word"
+
+
+def test_a_file_without_an_end_is_no_password() -> None:
+    with pytest.raises(ConfigError, match="larger than 65536 bytes"):
+        parse_scram_option("SCRAM-SHA-256=[name=a,password-file=/dev/zero]")
+
+
 @pytest.mark.parametrize(
     "text",
     [
