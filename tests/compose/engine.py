@@ -33,7 +33,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / ".cache" / "engine"
-PACKAGES = ("docker.io", "docker-cli", "docker-buildx", "docker-compose", "containerd")
+PACKAGES = ("docker.io", "docker-cli", "docker-buildx", "docker-compose", "containerd", "tini")
 TOOLS = ("iptables", "runc", "mmdebstrap", "ca-certificates", "libfaketime")
 MIRROR = "http://deb.debian.org/debian"
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
