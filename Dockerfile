@@ -48,13 +48,13 @@ COPY --from=build /opt/ottla /opt/ottla
 # KAFKA_LOG_DIRS, so that the data stay in the volume.
 ENV PATH=/opt/ottla/bin:$PATH \
     PYTHONUNBUFFERED=1 \
-    OTTLA_IMAGE_LISTENERS=PLAINTEXT://0.0.0.0:9092 \
+    OTTLA_IMAGE_LISTENERS=PLAINTEXT://:9092 \
     KAFKA_LOG_DIRS=/var/lib/ottla
 USER ottla
 VOLUME /var/lib/ottla
 EXPOSE 9092
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=5s --timeout=3s --start-period=5s --retries=3 \
+HEALTHCHECK --interval=5s --timeout=3s --start-period=5m --retries=3 \
     CMD ["ottla", "healthcheck"]
 ENTRYPOINT ["ottla"]
 CMD ["start"]

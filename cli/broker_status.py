@@ -191,7 +191,9 @@ def _as_reached(address: str, advertised_host: str) -> str | None:
     if port in ("", "0"):
         return None  # any free port, which its settings do not tell
     if bare in ("", "0.0.0.0", "::"):
-        return f"{advertised_host}:{port}"
+        return (
+            f"[{advertised_host}]:{port}" if ":" in advertised_host else f"{advertised_host}:{port}"
+        )
     if _is_loopback(bare) and not _is_loopback(advertised_host):
         return None
     return from_here(host, port)

@@ -25,6 +25,7 @@ from ottla.broker.cluster.cluster_problems import (
     values_set,
 )
 from ottla.cli.reassignment_file import BROKER_RESOURCE, TOPIC_RESOURCE
+from ottla.protocol.client.cluster import Address
 from ottla.protocol.client.errors import ClientError
 from ottla.protocol.client.operations import Controller, Node, Operation, Route
 from ottla.protocol.errors import KafkaError, ProtocolError
@@ -41,7 +42,6 @@ from ottla.protocol.messages.list_partition_reassignments import (
 if TYPE_CHECKING:
     from ottla.cli.output import Cell
     from ottla.cli.session import Session
-    from ottla.protocol.client.cluster import Address
     from ottla.protocol.client.operations import Operations
     from ottla.protocol.message import Message
     from ottla.protocol.messages.describe_cluster import DescribeClusterBroker
@@ -177,7 +177,7 @@ def broker_row(
     """A row of the table of brokers."""
     return {
         "broker": broker_id,
-        "address": f"{broker.host}:{broker.port}",
+        "address": str(Address(broker.host, broker.port)),
         "rack": broker.rack,
         "controller": broker_id == controller_id,
         "leader_of": sum(item.leader_id == broker_id for item in partitions),

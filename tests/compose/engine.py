@@ -33,7 +33,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / ".cache" / "engine"
-PACKAGES = ("docker.io", "docker-cli", "docker-buildx", "docker-compose", "containerd")
+PACKAGES = ("docker.io", "docker-cli", "docker-buildx", "docker-compose", "containerd", "tini")
 TOOLS = ("iptables", "runc", "mmdebstrap", "ca-certificates", "libfaketime")
 MIRROR = "http://deb.debian.org/debian"
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
@@ -42,6 +42,7 @@ SOCKET_PATH_MAX = 107
 START_SECONDS = 60.0
 STOP_SECONDS = 60.0
 DOWNLOAD_SECONDS = 900.0
+LOCK_SECONDS = 600
 
 
 class Missing(Exception):
@@ -137,7 +138,9 @@ def _install_tools(work: Path) -> None:
     if missing:
         _say(f"apt-get install {' '.join(missing)}")
         _run(["apt-get", "update", "-q"], work, "apt")
-        install = ["apt-get", "install", "-qy", "--no-install-recommends", *missing]
+        # Another package manager may be at work, as on a machine that has just booted.
+        wait = ("-o", f"DPkg::Lock::Timeout={LOCK_SECONDS}")
+        install = ["apt-get", *wait, "install", "-qy", "--no-install-recommends", *missing]
         _run(install, work, "apt", {"DEBIAN_FRONTEND": "noninteractive"})
 
 

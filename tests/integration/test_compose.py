@@ -94,6 +94,24 @@ def test_the_image_gives_way_to_kafkas_names() -> None:
     assert not [line for line in lines if "OTTLA_" in line and "=" in line]
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["Dockerfile", *(path.name for path in ROOT.glob("docker-compose*.yml"))],
+)
+def test_a_long_start_is_not_unhealthy(name: str) -> None:
+    """Services that wait for a healthy broker, and `up --wait`, give up on an unhealthy one. A busy
+    machine and the recovery of many logs take minutes."""
+    periods = re.findall(r"start[-_]period[:=] ?(\S+)", (ROOT / name).read_text())
+    assert periods == ["5m"]
+
+
+def test_the_image_listens_on_both_families() -> None:
+    """0.0.0.0 would refuse clients of a network with IPv6 (docker network create --ipv6)."""
+    listeners = re.search(r"OTTLA_IMAGE_LISTENERS=(\S+)", (ROOT / "Dockerfile").read_text())
+    assert listeners is not None
+    assert listeners[1] == "PLAINTEXT://:9092"
+
+
 class Container:
     """One broker as the file starts it, with this machine's addresses instead of the project's."""
 

@@ -6,6 +6,7 @@ import pytest
 
 from ottla.broker.cluster.cluster_problems import FIXES, adding_of
 from ottla.cli.cluster_checks import (
+    broker_row,
     cluster_problems,
     other_broker,
     partition_counts,
@@ -119,3 +120,8 @@ def test_who_responds(code: int, message: str | None, other: int | None) -> None
     result = DescribeConfigsResult(error_code=code, error_message=message)
     response = DescribeConfigsResponse(results=[result])
     assert other_broker(lambda _: response, 8) == other
+
+
+def test_an_ipv6_address_has_brackets() -> None:
+    row = broker_row(MetadataResponseBroker(1, "fd00::2", 9092), 1, 1, [])
+    assert row["address"] == "[fd00::2]:9092"
