@@ -185,11 +185,16 @@ class TieredChecks:
     def _check_producers(
         self, storage: ObjectRemoteStorage, where: TopicPartition, segment: RemoteLogSegmentMetadata
     ) -> None:
-        """A follower that begins behind the segment knows the producers of all that is before."""
+        """A follower that begins behind the segment knows the producers of all that is before.
+
+        But for what DeleteRecords deleted: a follower with an empty disk begins at the log start,
+        and knows nothing of the producers before, as in Kafka.
+        """
+        start = self.world.deleted_before.get(where, 0)
         before = {
             struct.unpack_from(">q", data, 43)[0]
             for base, data in self.world.watch.batches(*where)
-            if base <= segment.end_offset
+            if start <= base <= segment.end_offset
         } - {-1}
         if not before:
             return
