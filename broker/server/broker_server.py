@@ -23,6 +23,7 @@ from ottla.broker.server.start_checks import (
     check_ports,
     check_rights,
     check_tiered_topics,
+    warn_of_root,
 )
 from ottla.broker.server.znode_store import connect_store, make_root, open_store, write_problem
 from ottla.controller.registration import (
@@ -161,6 +162,7 @@ class BrokerServer:
         # Before all that may take long, so that a probe learns what the start waits for.
         self._http, self.metrics_port = await open_http(config, state)
         check_rights(config.log_directories())
+        warn_of_root(config.log_directories())
         logs.lock()
         check_directories(logs.directories.all)
         store = self._store = open_store(config)
