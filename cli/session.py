@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar, get_type_hints
 
 import typer
 
-from ottla.cli.client_properties import read_client_properties
+from ottla.cli.client_properties import mistyped, read_client_properties
 from ottla.cli.client_security import client_security
 from ottla.cli.health import MAX_TIMEOUT_SECONDS
 from ottla.cli.output import (
@@ -122,7 +122,16 @@ _CONNECTION: dict[str, tuple[object, object]] = {
 class Session:
     """The cluster of one command; the first request connects."""
 
-    def __init__(self, bootstrap: str, command_config: str, timeout: float, json: bool) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        command_config: str,
+        timeout: float,
+        json: bool,
+        *,
+        notes: bool = True,
+    ) -> None:
+        """`notes`: whether names in the file that look mistyped are noted."""
         self.bootstrap = bootstrap
         self.json = json
         # Not true for NaN either.
@@ -130,6 +139,8 @@ class Session:
             raise usage(f"--timeout {timeout:g} is not a number of seconds.")
         self.timeout_ms = max(1, int(timeout * 1000))
         self.properties = read_client_properties(command_config) if command_config else {}
+        for name, meant in mistyped(self.properties) if notes else ():
+            note(f"ottla: --command-config: {name} has no effect; did you mean {meant}?")
         self._client: BlockingClient | None = None
         self._security: Security | None = None
         self._files = ExitStack()  # what `security` names
@@ -318,8 +329,8 @@ def reported(run: Callable[[], None], *, as_json: bool = False) -> None:
         raise ended(str(error), FAILED) from None
     except AuthenticationError as error:
         raise ended(f"authentication failed: {error}", UNAUTHENTICATED) from None
-    except UnknownBrokerError as error:
-        raise ended(str(error), UNREACHABLE) from None
+    except UnknownBrokerError as error:  # the cluster was reached, and has no such broker
+        raise ended(str(error), FAILED) from None
     except ClientError as error:
         raise ended(f"cannot reach the cluster: {error}", UNREACHABLE) from None
     except KafkaError as error:
