@@ -167,7 +167,7 @@ class BrokerServer:
         check_directories(logs.directories.all)
         store = self._store = open_store(config)
         state.phase = Phase.CONNECTING
-        await connect_store(store)
+        await connect_store(store, may_do_without=not config.embedded)
         state.watch(store, lambda: write_problem(store))
         broker_id = await check_identity(config, store, logs)
         early = await load_broker_settings(store, config, broker_id)

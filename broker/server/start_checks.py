@@ -135,7 +135,7 @@ def check_rights(paths: Sequence[str]) -> None:
     problems = [problem for problem in found if problem is not None]
     if problems:
         kind = type(problems[0])
-        raise kind("; ".join(dict.fromkeys(str(problem) for problem in problems)))
+        raise kind(" ".join(dict.fromkeys(str(problem) for problem in problems)))
 
 
 def warn_of_root(paths: Sequence[str]) -> None:

@@ -49,6 +49,14 @@ def test_files_of_others_do_not_matter(
         check_rights([str(tmp_path)])
 
 
+def test_the_problems_of_two_directories_are_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        start_checks, "_problem", lambda path: DirectoryUnwritable(f"{path} is bad: mend it.")
+    )
+    with pytest.raises(DirectoryUnwritable, match=r"^/a is bad: mend it\. /b is bad: mend it\.$"):
+        check_rights(["/a", "/b"])
+
+
 def test_root_in_a_directory_of_another_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
