@@ -259,12 +259,13 @@ class BrokerServer:
                 parts.network_server.close()
             else:
                 await self._end_serving(parts)
+        if parts is not None:
+            parts.features.stop()  # ZooKeeper may be stopping, too: no use to read them again
         if self._joined and parts is not None:
             self._joined = False
             await self._leave_cluster(parts, crash=crash)
         if parts is not None:
             parts.dynamic_config.stop()
-            parts.features.stop()
             parts.access_control.stop()
             parts.delegation_tokens.stop()
             parts.listeners.stop()
