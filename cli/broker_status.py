@@ -50,6 +50,20 @@ class WrongStatus(StatusUnknown):
         self.asked = asked
 
 
+class NoHttpPort(StatusUnknown):
+    """The settings of a broker of Ottla name no HTTP port."""
+
+    fix = "set ottla.metrics.address"
+
+    def __init__(self, broker_ids: Sequence[int]) -> None:
+        several = len(broker_ids) > 1
+        super().__init__(
+            f"broker{'s' * several} {', '.join(map(str, broker_ids))}: no HTTP port, "
+            f"{'their' if several else 'its'} faults cannot be checked"
+        )
+        self.broker_ids = tuple(broker_ids)
+
+
 class BrokerStatus(NamedTuple):
     """What the broker at an HTTP address reports; `document` as docs/operations.md describes it."""
 
@@ -148,11 +162,12 @@ def fetch_status(address: str, timeout_seconds: float) -> BrokerStatus:
     return BrokerStatus(address, document)
 
 
-def http_addresses(session: Session) -> dict[int, str]:
-    """Where this machine reaches the HTTP port of each broker, by broker id.
+def http_addresses(session: Session) -> tuple[dict[int, str], list[int]]:
+    """Where this machine reaches the HTTP port of each broker, by broker id; the brokers of Ottla
+    that have none.
 
-    Left out: brokers without the port, those of Kafka, a port that its own machine only reaches,
-    and brokers that do not show their settings to this user.
+    Left out of the first: brokers without the port, those of Kafka, a port that its own machine
+    only reaches, and brokers that do not show their settings to this user.
     """
     from ottla.protocol.client.errors import ClientError
     from ottla.protocol.client.operations import Node
@@ -164,6 +179,7 @@ def http_addresses(session: Session) -> dict[int, str]:
     )
 
     found: dict[int, str] = {}
+    without: list[int] = []
     for row in session.client.metadata([]).brokers:
         resource = DescribeConfigsResource(_BROKER_RESOURCE, str(row.node_id), [_ADDRESS, _CONSOLE])
         try:
@@ -178,10 +194,12 @@ def http_addresses(session: Session) -> dict[int, str]:
         address = values.get(_ADDRESS) or (
             _CONSOLE_ADDRESS if values.get(_CONSOLE) == "true" else None
         )
+        if address is None and _ADDRESS in values:  # brokers of Kafka do not have the setting
+            without.append(row.node_id)
         reached = None if address is None else _as_reached(address, row.host)
         if reached is not None:
             found[row.node_id] = reached
-    return found
+    return found, without
 
 
 def _as_reached(address: str, advertised_host: str) -> str | None:
@@ -213,12 +231,16 @@ def read_all(
 ) -> list[BrokerStatus | StatusUnknown]:
     """The state of the brokers at the addresses `given`, else of all that can be found.
 
-    A broker that responds for another one is a `WrongStatus`.
+    A broker that responds for another one is a `WrongStatus`; those without an HTTP port are one
+    `NoHttpPort`.
     """
     found: list[BrokerStatus | StatusUnknown] = []
     asked: dict[str, list[int]] = {address: [] for address in given}
     if not given:
-        for broker_id, address in http_addresses(session).items():
+        addresses, without = http_addresses(session)
+        if without:
+            found.append(NoHttpPort(sorted(without)))
+        for broker_id, address in addresses.items():
             asked.setdefault(address, []).append(broker_id)
     for address, broker_ids in asked.items():
         try:

@@ -2,9 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ottla.broker.config.errors import ConfigError
 from ottla.broker.config.properties_file import parse_properties
 from ottla.cli.output import usage
+
+# What a command uses of the file, beside the names that a broker has as well.
+_USED = (
+    *("client.id", "sasl.mechanism", "sasl.mechanisms", "sasl.password", "sasl.username"),
+    *("security.protocol", "ssl.ca.location", "ssl.certificate.location", "ssl.key.location"),
+)
+_SECURITY = ("sasl.", "security.", "ssl.")
+_LIKENESS = 0.85
+
+
+def mistyped(properties: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The names that look like one that a command uses, with that one. Others may be meant for
+    other clients that read the file."""
+    unknown = [name for name in properties if name not in _USED]
+    if not unknown:
+        return []
+    import difflib
+
+    from ottla.broker.config.definitions import broker_settings
+
+    of_brokers = broker_settings()
+    known = [*_USED, *(name for name in of_brokers if name.startswith(_SECURITY))]
+    found = []
+    for name in unknown:
+        if name not in of_brokers:
+            near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=_LIKENESS)
+            found += [(name, each) for each in near]
+    return found
 
 
 def read_client_properties(path: str, option: str = "--command-config") -> dict[str, str]:

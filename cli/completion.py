@@ -54,6 +54,7 @@ def _names(ctx: Any, incomplete: str, read: Callable[[Session], Iterable[str]]) 
             given.get("command_config") or os.environ.get("OTTLA_COMMAND_CONFIG", ""),
             _SECONDS,
             json=False,
+            notes=False,
         )
         try:
             found = sorted(name for name in read(session) if name.startswith(incomplete))

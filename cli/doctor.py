@@ -16,7 +16,14 @@ import typer
 
 from ottla.broker.cluster.cluster_problems import FIXES
 from ottla.cli.app import family
-from ottla.cli.broker_status import BrokerStatus, StatusUnknown, WrongStatus, day, read_all
+from ottla.cli.broker_status import (
+    BrokerStatus,
+    NoHttpPort,
+    StatusUnknown,
+    WrongStatus,
+    day,
+    read_all,
+)
 from ottla.cli.cluster_checks import (
     At,
     cluster_problems,
@@ -176,6 +183,8 @@ def status_findings(status: BrokerStatus | StatusUnknown) -> list[Finding]:
     """The faults that a broker reports of itself; one finding that is ok if it has none."""
     if isinstance(status, WrongStatus):
         return [Finding(status.address, f"state {status.asked}", False, str(status), status.fix)]
+    if isinstance(status, NoHttpPort):
+        return [Finding("-", "state", True, str(status), f"{status.fix}.")]
     if isinstance(status, StatusUnknown):
         advice = "check ottla.metrics.address of the broker, and whether it runs"
         return [Finding("-", "state", False, str(status), advice)]

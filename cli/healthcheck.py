@@ -199,17 +199,24 @@ def _exchange(opened: socket.socket, broker: str, deadline: float) -> MetadataRe
 
 def _request_securely(bootstrap: str, timeout_seconds: float, path: str) -> MetadataResponse:
     """With TLS or SASL, by the blocking client, whose import is slower."""
+    from contextlib import ExitStack
+
     from ottla.cli.client_properties import read_client_properties
+    from ottla.cli.client_security import client_security
     from ottla.cli.output import Failure
     from ottla.protocol.client.blocking import BlockingClient
-    from ottla.protocol.client.errors import ClientError
-    from ottla.protocol.client.security import Security
+    from ottla.protocol.client.errors import AuthenticationError, ClientError
 
+    timeout_ms = int(timeout_seconds * 1000)
     try:
-        security = Security.from_properties(read_client_properties(path))
-        timeout_ms = int(timeout_seconds * 1000)
-        with BlockingClient(bootstrap, security=security, request_timeout_ms=timeout_ms) as client:
-            return client.metadata([])
+        with ExitStack() as files:
+            security = client_security(read_client_properties(path), files)
+            try:
+                client = BlockingClient(bootstrap, security=security, request_timeout_ms=timeout_ms)
+            except AuthenticationError as error:  # nothing is connected yet: a file of TLS
+                raise Unhealthy(f"--command-config: {error}", USAGE_ERROR) from None
+            with client:
+                return client.metadata([])
     except ClientError as error:
         raise Unhealthy(str(error), UNREACHABLE) from None
     except (Failure, ValueError) as error:

@@ -173,7 +173,7 @@ kafka-configs: configs describe, configs set, configs unset, quotas describe, qu
   --user-defaults  * --user-default of quotas
   --ip V  * --ip of quotas
   --ip-defaults  * --ip-default of quotas
-  --add-config V  * configs set NAME=VALUE...; quotas alter --set
+  --add-config V  * configs set NAME=VALUE...; quotas alter --set; SCRAM-SHA-256=[...]: users add, which asks for the password
   --add-config-file V  * configs set with the settings of the file
   --delete-config V  * configs unset NAME...; quotas alter --remove; SCRAM-SHA-256, SCRAM-SHA-512: users remove
   --all  --all

@@ -35,6 +35,10 @@ def dump(
     code = VALID
     for path in map(os.path.abspath, paths):
         try:
+            if os.path.isdir(path):
+                raise ValueError(
+                    "it is a directory: name its files, or check it with `ottla log verify`"
+                )
             values = dump_file(path, records=records or payload, payload=payload)
             for value in islice(values, limit):
                 if "damaged" in value or value.get("checksum_valid") is False:

@@ -71,6 +71,12 @@ _OWN = frozenset(
     + ("kafka.metrics.reporters", "metadata.log.dir", "metric.reporters", "node.id")
 )
 
+# These refer to the names in `listeners`, so they are only right together with them.
+_OF_LISTENERS = (
+    "inter.broker.listener.name",
+    "listener.security.protocol.map",
+    "security.inter.broker.protocol",
+)
 
 _MODES = (
     "remote.log.metadata.manager.class.name",
@@ -256,11 +262,11 @@ def _check_settings(broker: BrokerFacts, what: str) -> list[Finding]:
     if broker.settings.get(_TIERED) == "true":
         found.append(check_tiered(broker, what))
     # Listeners and keys can differ between brokers; what was found above has its own words.
-    reported = {*_PLUGINS, *_MODES}
+    left_out = {*_OWN, *_PLUGINS, *_MODES, *_OF_LISTENERS}
     shared = {
         name: value
         for name, value in broker.given.items()
-        if name not in _OWN | reported and not name.startswith(("ssl.", "sasl.", "listener.name."))
+        if name not in left_out and not name.startswith(("ssl.", "sasl.", "listener.name."))
     }
     try:
         BrokerConfig(shared)
@@ -396,7 +402,7 @@ def new_settings(brokers: list[BrokerFacts]) -> dict[str, str]:
     """The settings that a new broker needs, and those that the files of all brokers share."""
     if not brokers:
         return {}
-    names = set.intersection(*(set(broker.given) for broker in brokers)) - _OWN
+    names = set.intersection(*(set(broker.given) for broker in brokers)) - _OWN - {*_OF_LISTENERS}
     first = brokers[0]
     shared = {
         name: first.given[name]
@@ -406,6 +412,7 @@ def new_settings(brokers: list[BrokerFacts]) -> dict[str, str]:
     own = {
         "broker.id": str(max(broker.broker_id for broker in brokers) + 1),
         "listeners": _HOST.sub("://:", first.given.get("listeners") or "PLAINTEXT://:9092"),
+        **{name: first.given[name] for name in _OF_LISTENERS if name in first.given},
         "log.dirs": "/var/lib/ottla",
         "inter.broker.protocol.version": first.settings.get("inter.broker.protocol.version"),
         "zookeeper.connect": first.settings.get("zookeeper.connect"),

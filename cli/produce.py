@@ -45,10 +45,11 @@ _REQUESTS_PER_DELIVERY = 4
 _ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
 
 
-@app.command()
+@app.command(context_settings={"allow_extra_args": True})
 @connected
 def produce(
     session: Session,
+    context: typer.Context,
     topic: Annotated[str, typer.Argument(show_default=False, autocompletion=complete_topics)],
     file: Annotated[
         str, typer.Option("--file", help="Read this file instead of standard input.")
@@ -90,6 +91,8 @@ def produce(
       ottla produce orders --file all.json --whole --codec zstd -H from=shop
       ottla consume a --format json | ottla produce b --json-lines
     """
+    if context.args:
+        raise usage(f"{context.args[0]} is not read: name the file by --file {context.args[0]}.")
     if acks not in _ACKS:
         raise usage(f"--acks {acks} is not one of all, 1, 0.")
     if json_lines and (key is not None or key_separator or header or null_value is not None):

@@ -129,8 +129,8 @@ def alter(
     if not entity:
         raise usage("name an entity: --user, --client, --ip, or one of the --...-default options.")
     # Brokers accept the removal of any name, and a mistyped one would seem to be removed.
-    if unknown := [name for name in remove or () if name not in QUOTAS]:
-        raise usage(f"--remove {unknown[0]} is not one of {', '.join(QUOTAS)}.")
+    for name in remove or ():
+        _check_name("--remove", name)
     operations = [_set_operation(text) for text in set_ or ()]
     operations += [OpData(key=name, value=0.0, remove=True) for name in remove or ()]
     if not operations:
@@ -173,8 +173,18 @@ def entity_of(
     return found
 
 
+def _check_name(option: str, name: str) -> None:
+    if name not in QUOTAS:
+        import difflib
+
+        near = difflib.get_close_matches(name.lower(), QUOTAS, n=1)
+        meant = f"; did you mean {near[0]}?" if near else "."
+        raise usage(f"{option} {name} is not one of {', '.join(QUOTAS)}{meant}")
+
+
 def _set_operation(text: str) -> OpData:
     name, _, number = text.partition("=")
+    _check_name("--set", name)
     try:
         return OpData(key=name, value=float(number), remove=False)
     except ValueError:

@@ -16,12 +16,13 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Annotated, TypeVar, get_type_hints
 
 import typer
 
-from ottla.cli.client_properties import read_client_properties
+from ottla.cli.client_properties import mistyped, read_client_properties
+from ottla.cli.client_security import client_security
 from ottla.cli.health import MAX_TIMEOUT_SECONDS
 from ottla.cli.output import (
     FAILED,
@@ -47,13 +48,13 @@ from ottla.protocol.client.operations import (
     Versions,
     retriable_code,
 )
-from ottla.protocol.client.security import Security
 from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError, UnencodableError
 from ottla.protocol.message import Message
 
 if TYPE_CHECKING:
     from ottla.protocol.client.blocking import BlockingClient
     from ottla.protocol.client.cluster import Leader
+    from ottla.protocol.client.security import Security
     from ottla.protocol.messages.metadata import MetadataResponse
     from ottla.protocol.topics import TopicPartition
 
@@ -121,7 +122,16 @@ _CONNECTION: dict[str, tuple[object, object]] = {
 class Session:
     """The cluster of one command; the first request connects."""
 
-    def __init__(self, bootstrap: str, command_config: str, timeout: float, json: bool) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        command_config: str,
+        timeout: float,
+        json: bool,
+        *,
+        notes: bool = True,
+    ) -> None:
+        """`notes`: whether names in the file that look mistyped are noted."""
         self.bootstrap = bootstrap
         self.json = json
         # Not true for NaN either.
@@ -129,16 +139,19 @@ class Session:
             raise usage(f"--timeout {timeout:g} is not a number of seconds.")
         self.timeout_ms = max(1, int(timeout * 1000))
         self.properties = read_client_properties(command_config) if command_config else {}
+        for name, meant in mistyped(self.properties) if notes else ():
+            note(f"ottla: --command-config: {name} has no effect; did you mean {meant}?")
         self._client: BlockingClient | None = None
+        self._security: Security | None = None
+        self._files = ExitStack()  # what `security` names
         self._waits = self._is_away = False
 
     @property
     def security(self) -> Security:
         """The security settings of the file of --command-config."""
-        try:
-            return Security.from_properties(self.properties)
-        except ValueError as error:
-            raise usage(f"--command-config: {error}") from None
+        if self._security is None:
+            self._security = client_security(self.properties, self._files)
+        return self._security
 
     @property
     def client(self) -> BlockingClient:
@@ -160,6 +173,8 @@ class Session:
                 security=self.security,
                 request_timeout_ms=self.timeout_ms,
             )
+        except AuthenticationError as error:  # nothing is connected yet: a file of TLS
+            raise usage(f"--command-config: {error}") from None
         except ValueError as error:
             raise usage(f"--bootstrap: {error}") from None
 
@@ -256,6 +271,7 @@ class Session:
         """Closes the connections."""
         if self._client is not None:
             self._client.close()
+        self._files.close()
 
 
 def _is_away(error: ClientError | KafkaError) -> bool:
@@ -313,8 +329,8 @@ def reported(run: Callable[[], None], *, as_json: bool = False) -> None:
         raise ended(str(error), FAILED) from None
     except AuthenticationError as error:
         raise ended(f"authentication failed: {error}", UNAUTHENTICATED) from None
-    except UnknownBrokerError as error:
-        raise ended(str(error), UNREACHABLE) from None
+    except UnknownBrokerError as error:  # the cluster was reached, and has no such broker
+        raise ended(str(error), FAILED) from None
     except ClientError as error:
         raise ended(f"cannot reach the cluster: {error}", UNREACHABLE) from None
     except KafkaError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ottla.cli.app import family
-from ottla.cli.broker_status import BrokerStatus, read_all
+from ottla.cli.broker_status import BrokerStatus, NoHttpPort, read_all
 from ottla.cli.cluster_checks import (
     broker_row,
     cluster_problems,
@@ -43,9 +43,10 @@ def status(
     """
     metadata = session.client.metadata(None)
     partitions = [item for topic in metadata.topics for item in topic.partitions]
+    reported = read_all(session, http or (), _STATUS_SECONDS)
     states = {
         each.broker_id: each
-        for each in read_all(session, http or (), _STATUS_SECONDS)
+        for each in reported
         if isinstance(each, BrokerStatus) and each.broker_id is not None
     }
     brokers: list[dict[str, Cell]] = [
@@ -66,6 +67,7 @@ def status(
     found += throttle_problems(session, metadata, adding)
     problems = [each.finding for each in found if not each.is_note]
     notes = [each.finding for each in found if each.is_note]
+    notes += [f"{each}; {each.fix}" for each in reported if isinstance(each, NoHttpPort)]
     for number, each in states.items():
         problems += [f"broker {number}: {fault.get('problem')}" for fault in each.faults]
     fields: dict[str, Cell] = {

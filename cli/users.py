@@ -15,7 +15,7 @@ from ottla.broker.security.sasl.scram_credentials import (
     TYPES,
 )
 from ottla.cli.app import family
-from ottla.cli.output import Cell, Failure, print_json, print_rows, say, usage
+from ottla.cli.output import Cell, Failure, note, print_json, print_rows, say, usage
 from ottla.cli.passwords import PasswordFileOption, read_password
 from ottla.cli.session import Session, check, connected
 from ottla.protocol.client.operations import Controller
@@ -156,6 +156,11 @@ def add(
     password = read_password(password_file, name)
     if stored is not None:
         stored.add(name, password, mechanisms, iterations)
+        if zookeeper and not config:
+            note(
+                "Every client of this ZooKeeper may read and change the new znode. Brokers with "
+                "zookeeper.set.acl protect theirs: use --config server.properties then."
+            )
     else:
         upsertions = [_upsertion(name, each, password, iterations) for each in mechanisms]
         _alter(session, name, AlterUserScramCredentialsRequest([], upsertions))

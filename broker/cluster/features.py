@@ -102,6 +102,8 @@ class FeatureCache:
                 self._is_changed = False
                 await self._read()
         except StoreError as error:
+            if not self._watches:  # stopped, and the tree may be gone
+                return
             # The watch is set again after a reconnection, but fires for further changes only.
             logger.warning("Cannot read the finalized features, retrying: %s", error)
             self._runtime.call_later(RETRY_MS, self._read_again)

@@ -158,8 +158,8 @@ def check_advertised(listeners: list[Endpoint], advertised: list[Endpoint], betw
             )
     if between not in shown:
         raise ConfigError(
-            f"inter.broker.listener.name: {between} is none of the advertised listeners "
-            f"({', '.join(shown)})."
+            f"inter.broker.listener.name: {between} is none of the advertised listeners: set it to "
+            f"{' or '.join(shown)}."
         )
 
 

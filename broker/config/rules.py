@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ottla.broker.config.console import check_console
 from ottla.broker.config.definitions import Value, parse_value
 from ottla.broker.config.errors import ConfigError, UnknownSetting, each_error, raise_all
 from ottla.broker.config.listeners import (
@@ -387,4 +388,5 @@ _RULES: tuple[Rule, ...] = (
     check_codecs,
     check_remote_log,
     check_workers,
+    check_console,
 )

@@ -189,12 +189,14 @@ class ClusterSupport:
         self._logged[protocol] = lacking
         if lacking:
             logger.warning(
-                "Groups of the %s protocol are refused: brokers %s do not serve them. Replace "
+                "Groups of the %s protocol are refused: %s not serve them. Replace "
                 "brokers of Apache Kafka 3.9, and add `%s` to "
                 "group.coordinator.rebalance.protocols where it is set. Their committed offsets "
                 "are kept",
                 protocol,
-                ", ".join(map(str, lacking)),
+                f"broker {lacking[0]} does"
+                if len(lacking) == 1
+                else f"brokers {', '.join(map(str, lacking))} do",
                 protocol,
             )
         else:

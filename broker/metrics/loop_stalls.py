@@ -202,7 +202,8 @@ class StallMonitor:
 
     def _log(self, late: float, computed: float, waited: float, seen: Observation | None) -> None:
         reason = stated_reason(seen) if seen else ""
-        level = logging.INFO if reason else logging.WARNING
+        # Without computing it is a disk or the machine, which no change of the broker mends.
+        level = logging.INFO if reason or computed < COMPUTING_SECONDS else logging.WARNING
         if computed < COMPUTING_SECONDS and (not (seen and seen.stack) or waited > late / 2):
             level = logging.DEBUG
         else:

@@ -310,6 +310,9 @@ class StateLog:
     def check(self) -> None:
         """Log what has changed since the last look."""
         now = self._clock()
+        if self._state.phase is Phase.STOPPING:  # nobody can mend a fault of this broker any more
+            self._progress_at = now
+            return
         faults = {(fault.name, fault.subject): fault for fault in self._state.faults()}
         for key, fault in faults.items():
             if key not in self._faults and fault.name not in LOGGED_BY_STORAGE:
@@ -324,7 +327,7 @@ class StateLog:
             self._reminder_at = now
             for fault in faults.values():
                 logger.warning("Fault %s continues: %s", fault.name, fault.problem)
-        if self._state.phase in (Phase.RUNNING, Phase.STOPPING):
+        if self._state.phase is Phase.RUNNING:
             self._progress_at = now
         elif now - self._progress_at >= PROGRESS_SECONDS:
             self._progress_at = now

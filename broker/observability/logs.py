@@ -192,23 +192,24 @@ def configure_logging(config: BrokerConfig) -> LineFormatter:
     handler = logging.StreamHandler(log_stream(sys.stderr))
     formatter = LineFormatter(as_json=config.ottla_log_format != TEXT)
     handler.setFormatter(formatter)
+    level = config.ottla_log_level.upper()
     root = logging.getLogger()
     root.addHandler(handler)
-    root.setLevel(config.ottla_log_level)
+    root.setLevel(level)
     for name in _CHATTY:
         logger = logging.getLogger(name)
         logger.addFilter(RepeatFilter())
-        if config.ottla_log_level != "DEBUG":
+        if level != "DEBUG":
             logger.setLevel(logging.WARNING)
     # Of its own, so that the level of another logger does not switch it off at run time.
-    logging.getLogger(AUDIT_LOGGER).setLevel(config.ottla_log_level)
+    logging.getLogger(AUDIT_LOGGER).setLevel(level)
     path = config.ottla_audit_log_file
     if path:
         from ottla.broker.observability.logs import open_audit_log
 
         lines = LineFormatter(as_json=config.ottla_audit_log_format != TEXT)
         try:
-            open_audit_log(path, lines, config.ottla_log_level)
+            open_audit_log(path, lines, level)
         except OSError as error:
             raise ConfigError(
                 f"ottla.audit.log.file: cannot open {path}: {error.strerror or error}."

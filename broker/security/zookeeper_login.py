@@ -100,7 +100,9 @@ def _path(config: BrokerConfig, name: str) -> str | None:
 
 def _require_pure_sasl() -> None:
     if importlib.util.find_spec("puresasl") is None:
-        raise ConfigError("SASL to ZooKeeper needs one more package: pip install pure-sasl.")
+        raise ConfigError(
+            "SASL to ZooKeeper needs one more package: pip install 'ottla[zookeeper-sasl]'."
+        )
 
 
 def _kerberos(section: JaasSection, values: Mapping[str, str], service: str) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from ottla.broker.server.start_checks import (
     check_ports,
     check_rights,
     check_tiered_topics,
+    warn_of_root,
 )
 from ottla.broker.server.znode_store import connect_store, make_root, open_store, write_problem
 from ottla.controller.registration import (
@@ -161,11 +162,12 @@ class BrokerServer:
         # Before all that may take long, so that a probe learns what the start waits for.
         self._http, self.metrics_port = await open_http(config, state)
         check_rights(config.log_directories())
+        warn_of_root(config.log_directories())
         logs.lock()
         check_directories(logs.directories.all)
         store = self._store = open_store(config)
         state.phase = Phase.CONNECTING
-        await connect_store(store)
+        await connect_store(store, may_do_without=not config.embedded)
         state.watch(store, lambda: write_problem(store))
         broker_id = await check_identity(config, store, logs)
         early = await load_broker_settings(store, config, broker_id)
@@ -257,12 +259,13 @@ class BrokerServer:
                 parts.network_server.close()
             else:
                 await self._end_serving(parts)
+        if parts is not None:
+            parts.features.stop()  # ZooKeeper may be stopping, too: no use to read them again
         if self._joined and parts is not None:
             self._joined = False
             await self._leave_cluster(parts, crash=crash)
         if parts is not None:
             parts.dynamic_config.stop()
-            parts.features.stop()
             parts.access_control.stop()
             parts.delegation_tokens.stop()
             parts.listeners.stop()

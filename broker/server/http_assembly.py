@@ -150,9 +150,11 @@ def _measured(parts: Broker, state: BrokerState) -> MeasuredParts:
 
 
 def _console(parts: Broker, events: EventLog, state: BrokerState) -> Console:
-    from ottla.broker.observability.console.access import ConsoleDoor, parse_principal
+    from ottla.broker.config.console import parse_principal
+    from ottla.broker.observability.console.access import ConsoleDoor
     from ottla.broker.observability.console.cluster_client import ConsoleParts
     from ottla.broker.observability.console.console import Console
+    from ottla.broker.requests.request_context import Principal
 
     config = parts.config
     door = ConsoleDoor.of(config, parts.security_log)
@@ -166,7 +168,7 @@ def _console(parts: Broker, events: EventLog, state: BrokerState) -> Console:
         state=state.document,
         # A page requests everything there is: what it may not show needs no line in the log.
         allows=parts.access_control.allows_silently,
-        principal=parse_principal(config.ottla_console_principal),
+        principal=Principal(*parse_principal(config.ottla_console_principal)),
         read_only=door.read_only,
     )
     return Console(console_parts, events, door, _schema_registry(parts))

@@ -172,6 +172,7 @@ class BrokerProcess:
         collections.stop()
         await server.stop()
         if reason not in _CLEAN_REASONS:
+            logger.error("stopped because of %s", reason)
             return 1
         logger.info("stopped cleanly; the next start has nothing to recover")
         return 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import itertools
+import logging
 import os
 import re
 import time
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from ottla.broker.config.listeners import Endpoint
     from ottla.storage.directories.log_manager import LogManager
     from ottla.storage.files.log_directory import LogDirectory
+
+logger = logging.getLogger("ottla.broker")
 
 # Maximum number of files checked per directory; usually all have the same owner.
 MAX_FILES_CHECKED = 200
@@ -132,7 +135,26 @@ def check_rights(paths: Sequence[str]) -> None:
     problems = [problem for problem in found if problem is not None]
     if problems:
         kind = type(problems[0])
-        raise kind("; ".join(dict.fromkeys(str(problem) for problem in problems)))
+        raise kind(" ".join(dict.fromkeys(str(problem) for problem in problems)))
+
+
+def warn_of_root(paths: Sequence[str]) -> None:
+    """Logs the log directories of another user when the broker runs as root: that user's broker
+    could not open the files of this one."""
+    if os.geteuid() != 0:
+        return
+    for path in paths:
+        try:
+            owner = os.stat(path).st_uid
+        except OSError:  # it will be created, or is reported by another check
+            continue
+        if owner != 0:
+            logger.warning(
+                "The broker runs as root, and log directory %s belongs to user %d: new files are "
+                "root's, and a broker of that user cannot open them. Start it as that user (User= "
+                "in the systemd unit); after a start as root, run `chown -R %d %s` first",
+                *(path, owner, owner, path),
+            )
 
 
 def _problem(path: str) -> StartError | None:

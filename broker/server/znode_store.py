@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.identity import EMBEDDED_STORE_FILE
 from ottla.controller.registration import InconsistentClusterId
+from ottla.controller.tree.store import ZooKeeperUnreachable
 from ottla.storage.directories.log_directories import read_meta_properties
 from ottla.storage.errors import StorageError
 from ottla.storage.files.fs import RealFileSystem
@@ -24,10 +25,19 @@ logger = logging.getLogger("ottla.broker")
 SUPERVISOR_HOST = "127.0.0.1:2181"
 
 
-async def connect_store(store: ZnodeStore) -> None:
-    """Connects, and leaves a missing chroot as it is: it may be a typing error."""
+async def connect_store(store: ZnodeStore, *, may_do_without: bool = False) -> None:
+    """Connects, and leaves a missing chroot as it is: it may be a typing error.
+    `may_do_without`: the error names the way without ZooKeeper."""
     if hasattr(store, "make_root"):
-        await store.connect(make_root=False)  # type: ignore[call-arg]  # ZooKeeper's, by its method
+        try:
+            await store.connect(make_root=False)  # type: ignore[call-arg]  # ZooKeeper's
+        except ZooKeeperUnreachable as error:
+            if not may_do_without:
+                raise
+            raise ZooKeeperUnreachable(
+                "",
+                f"{error} A broker that is alone needs no ZooKeeper: remove zookeeper.connect.",
+            ) from None
     else:
         await store.connect()
 

@@ -83,7 +83,14 @@ class KnownDirectories:
         lost = {path for id_, path in self._paths.items() if id_ not in present} - offline
         self.missing = sorted(lost)
         for path in self.missing:
-            self._report(path)
+            if self._is_back(path, found, present):
+                logger.warning(
+                    "Log dir %s is back. The directory that was in its place at the last start is "
+                    "not there now: what was written to it in the meantime is not served",
+                    path,
+                )
+            else:
+                self._report(path)
         online = self._online()
         if not found and 0 < len(empty) < len(online):
             logger.warning(
@@ -96,6 +103,14 @@ class KnownDirectories:
             for directory in online:
                 self._ids[directory.path] = self._ids.get(directory.path) or self._unique_name()
             self._write()
+
+    def _is_back(self, path: str, found: dict[str, _Known], present: set[str]) -> bool:
+        """Whether the directory at `path` was there before the one that is missing: it has its own
+        file, which names another directory of this broker."""
+        known = found.get(path)
+        if known is None or known.paths.get(known.own) != path:
+            return False
+        return bool((known.paths.keys() & present) - {known.own})
 
     def _report(self, path: str) -> None:
         is_named = any(each.path == path for each in self._directories)

@@ -22,10 +22,22 @@ from tests.doubles.command_line import CommandLine
 def test_a_broker_that_can_be_reached(ottla: CommandLine, shared_broker: BrokerProcess) -> None:
     found = ottla.done("doctor", "--json").value
     assert found["ok"]
-    assert [row["what"] for row in found["checks"]] == ["bootstrap", "cluster", "broker 7"]
+    assert [row["what"] for row in found["checks"]] == [
+        *("bootstrap", "cluster", "broker 7", "state")
+    ]
     assert found["checks"][1]["finding"].endswith("partitions have a leader and are in sync")
     assert found["checks"][2]["address"] == shared_broker.bootstrap
     assert "loopback" in found["checks"][2]["advice"]
+    assert found["checks"][3] == {
+        "address": "-",
+        "what": "state",
+        "result": "ok",
+        "finding": "broker 7: no HTTP port, its faults cannot be checked",
+        "advice": "set ottla.metrics.address.",
+    }
+    assert ottla.done("status", "--json").value["notes"] == [
+        "broker 7: no HTTP port, its faults cannot be checked; set ottla.metrics.address"
+    ]
 
 
 def test_another_broker_at_the_address(shared_broker: BrokerProcess) -> None:

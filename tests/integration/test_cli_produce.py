@@ -114,6 +114,21 @@ def test_headers_of_one_name_are_all_written(broker: Broker) -> None:
     assert row["headers"] == [["a", "1"], ["a", "2"], ["b", ""]]
 
 
+def test_a_file_without_its_option(broker: Broker) -> None:
+    response = CommandLine(broker.bootstrap)("produce", "orders", "orders.txt", text="")
+    assert response.code == 2
+    assert "name the file by --file orders.txt" in response.errors
+
+
+def test_a_broker_that_the_cluster_does_not_have(broker: Broker) -> None:
+    """The cluster was reached, so it is not exit code 3."""
+    response = CommandLine(broker.bootstrap)(
+        "configs", "set", "broker", "9", "log.cleaner.threads=2"
+    )
+    assert response.code == 1
+    assert "broker 9 is not in the cluster" in response.errors
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -42,7 +42,8 @@ def test_zookeeper_away(tmp_path: Path) -> None:
     assert (code, line) == (
         16,
         "ottla: No connection to ZooKeeper at 127.0.0.1:1 within 500 ms; is it running, and is "
-        "zookeeper.connect right?",
+        "zookeeper.connect right? A broker that is alone needs no ZooKeeper: remove "
+        "zookeeper.connect.",
     )
 
 

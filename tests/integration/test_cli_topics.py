@@ -178,7 +178,7 @@ def test_no_broker_there_is_3() -> None:
 
 def test_a_broker_that_is_not_in_the_cluster(ottla: CommandLine) -> None:
     response = ottla("configs", "describe", "broker", "99")
-    assert response.code == 3, response
+    assert response.code == 1, response
     assert response.errors.startswith("ottla: broker 99 is not in the cluster; the brokers there")
 
 

@@ -147,7 +147,7 @@ def test_a_broker_of_kafka_joins_and_leaves(tmp_path: Path) -> None:
         for each in ours:
             assert_is_refused(each.bootstrap)
         logs = "".join(each.log() for each in ours)
-        assert "Groups of the consumer protocol are refused: brokers 1 do not serve them" in logs
+        assert "Groups of the consumer protocol are refused: broker 1 does not serve them" in logs
         first.close()
         produce(bootstrap, range(10, 20))
         classic = consumer(bootstrap, "classic")

@@ -176,10 +176,10 @@ def test_extras_that_an_error_names_are_on_the_first_pages() -> None:
         extra
         for part in ("broker", "cli", "controller", "storage")
         for path in (ROOT / part).rglob("*.py")
-        for extra in re.findall(r"ottla\[([a-z]+)\]", path.read_text(encoding="utf-8"))
+        for extra in re.findall(r"ottla\[([a-z-]+)\]", path.read_text(encoding="utf-8"))
     }
     assert named
     for page in ("README.md", "docs/install.md"):
-        found = set(re.findall(r"`(?:pip install ')?\.\[([a-z]+)\]", (ROOT / page).read_text()))
+        found = set(re.findall(r"`(?:pip install ')?\.\[([a-z-]+)\]", (ROOT / page).read_text()))
         assert named <= found, page
     assert "`password.encoder.secret`" in (ROOT / "README.md").read_text()

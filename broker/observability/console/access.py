@@ -19,7 +19,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from ottla.broker.config.errors import ConfigError
 from ottla.broker.net.services import ListenerFacts
 from ottla.broker.observability.http_hosts import LOCAL_NAMES, host_name, is_address
 from ottla.broker.requests.request_context import (
@@ -38,9 +37,6 @@ if TYPE_CHECKING:
     from ottla.broker.config.broker_config import BrokerConfig
     from ottla.broker.security.audit.security_log import SecurityLog
     from ottla.broker.security.authorization.access_control import Allows
-
-# A token is not guessed: with letters and digits this is 95 bits.
-MIN_TOKEN_CHARACTERS = 16
 
 _BEARER = "Bearer "
 
@@ -88,17 +84,7 @@ class ConsoleDoor:
         log: SecurityLog,
         read_only: str = "",
     ) -> None:
-        """`read_only`: why nothing can be changed, empty if it can. Raises ConfigError for
-        settings that would serve other machines without a token."""
-        if allow_remote and not token:
-            raise ConfigError(
-                "ottla.console.allow.remote: other machines need a token; set "
-                "ottla.console.token, or serve this machine only."
-            )
-        if token and len(token) < MIN_TOKEN_CHARACTERS:
-            raise ConfigError(
-                f"ottla.console.token: use {MIN_TOKEN_CHARACTERS} characters or more."
-            )
+        """`read_only`: why nothing can be changed, empty if it can."""
         self._allow_remote = allow_remote
         self._token = token
         self._hosts = {each.strip().lower() for each in hosts if each.strip()}
@@ -252,16 +238,6 @@ class Viewer:
 
     def require_on_cluster(self, operation: Operation) -> None:
         self.require(operation, ResourceType.CLUSTER, CLUSTER_NAME)
-
-
-def parse_principal(text: str) -> Principal:
-    """ "User:alice" of a setting. Raises ConfigError."""
-    kind, colon, name = text.partition(":")
-    if not (kind and colon and name):
-        raise ConfigError(
-            f"ottla.console.principal: {text!r} is not a principal, such as User:alice"
-        )
-    return Principal(kind, name)
 
 
 def _why_read_only(config: BrokerConfig) -> str:

@@ -15,9 +15,8 @@ import ssl
 from collections import OrderedDict
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import urlsplit
 
-from ottla.broker.config.errors import ConfigError
+from ottla.broker.config.console import parse_registry_url
 from ottla.broker.observability.console.record_views import (
     FRAME_BYTES,
     cut,
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ottla.broker.runtime.tasks import WorkerPool
-
-URL = "ottla.console.schema.registry.url"
 
 # Of the registry, for the schemas of one page; a page is waited for no longer than this.
 DEADLINE_SECONDS = 2.0
@@ -142,15 +139,8 @@ class SchemaRegistry:
 
     def __init__(self, url: str, user_info: str | None, workers: WorkerPool) -> None:
         """`user_info` is `user:password`. Raises ConfigError for a URL that is not HTTP."""
-        try:
-            parts = urlsplit(url)
-            self._host, self._port = parts.hostname, parts.port
-        except ValueError:
-            parts, self._host = urlsplit(""), None
-        if "@" in url:  # the error is logged: it has no password
-            raise ConfigError(f"{URL} has a user; user and password are in {URL[:-3]}user.info")
-        if parts.scheme not in ("http", "https") or not self._host:
-            raise ConfigError(f"{URL}: {url!r} is not a URL such as http://registry:8081")
+        parts = parse_registry_url(url)
+        self._host, self._port = parts.hostname or "", parts.port
         self._secure = parts.scheme == "https"
         self._path = parts.path.rstrip("/")
         self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
@@ -209,7 +199,6 @@ class SchemaRegistry:
         left = deadline - monotonic()
         if left <= 0:
             raise UnusableSchema(f"the registry did not respond in {DEADLINE_SECONDS:g} s")
-        assert self._host is not None
         connection = (
             http.client.HTTPSConnection(
                 self._host, self._port, timeout=left, context=ssl.create_default_context()

@@ -9,11 +9,8 @@ Only brokers with a TLS listener import this module: importing `ssl` takes some 
 from __future__ import annotations
 
 import logging
-import os
 import ssl
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.config.errors import ConfigError
@@ -27,6 +24,7 @@ from ottla.broker.config.key_stores import (
     read_trust,
 )
 from ottla.broker.config.listeners import PREFIX
+from ottla.broker.config.pem_files import as_file
 from ottla.broker.security.tls.certificate_identity import CertificateIdentity
 from ottla.broker.security.tls.certificate_renewal import CertificateChain, Link
 from ottla.broker.security.tls.limits import limit_context
@@ -232,7 +230,7 @@ def _load_keys(context: ssl.SSLContext, several: list[Keys], where: str) -> tupl
             certificate = Certificate.of(keys)
             if certificate.chain.leaf.key_kind in found:
                 continue
-            with _as_file(keys.pem) as path:
+            with as_file(keys.pem) as path:
                 # Without a password OpenSSL would ask for it on the terminal.
                 context.load_cert_chain(path, password=keys.password or "")
         except (OSError, ValueError, IndexError) as error:  # OSError: also every error of TLS
@@ -287,26 +285,7 @@ def _trust(settings: ReadSetting) -> bytes | None:
 def _load_pem(context: ssl.SSLContext, pem: bytes, where: str, what: str) -> None:
     try:
         # From a file: OpenSSL reads revocation lists from files only.
-        with _as_file(pem) as path:
+        with as_file(pem) as path:
             context.load_verify_locations(cafile=path)
     except (OSError, ValueError) as error:
         raise ConfigError(f"No {what} can be read from {where}: {error}.") from None
-
-
-@contextmanager
-def _as_file(content: bytes) -> Iterator[str]:
-    """A path with `content` for the length of a call: OpenSSL reads keys from files only. In memory
-    where the system has such files, so that no private key is written to a disk."""
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("ottla-pem")
-        try:
-            with os.fdopen(descriptor, "wb", closefd=False) as file:
-                file.write(content)
-            yield f"/proc/self/fd/{descriptor}"
-        finally:
-            os.close(descriptor)
-        return
-    with tempfile.NamedTemporaryFile("wb", suffix=".pem") as named:
-        named.write(content)
-        named.flush()
-        yield named.name

@@ -59,7 +59,8 @@ def test_what_is_not_there_is_exit_code_two(data: Path) -> None:
     assert "error" in lines(out)[0]
     assert len(lines(out)) == 3
     out = io.StringIO()
-    assert dump([data / "none.log", data / ".lock"], out) == 2
+    assert dump([data / "none.log", data / ".lock", data / "t-0"], out) == 2
+    assert "it is a directory: name its files" in str(lines(out)[2]["error"])
 
 
 def test_dump(data: Path) -> None:

@@ -8,6 +8,7 @@ from typing import cast
 
 import pytest
 
+from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.config.properties_file import parse_properties
 from ottla.cli.migrate import (
     NOTE,
@@ -64,6 +65,27 @@ def test_no_problem_is_found() -> None:
     own = broker(num_io_threads="3", log_dirs="/x", listeners="SASL_SSL://:9093", broker_id_="7")
     assert problems(own, broker(2)) == []
     assert {each.result for each in check_brokers([own])} == {OK}
+
+
+def test_listeners_with_names_are_no_problem() -> None:
+    facts = [
+        broker(
+            broker_id,
+            listeners=f"CLIENTS://kafka-{broker_id}:9092,BROKERS://kafka-{broker_id}:9093",
+            advertised_listeners=f"CLIENTS://kafka-{broker_id}:9092",
+            listener_security_protocol_map=f"CLIENTS:PLAINTEXT,{more}BROKERS:PLAINTEXT",
+            inter_broker_listener_name="BROKERS",
+        )
+        for broker_id, more in ((1, ""), (2, "OLD:PLAINTEXT,"))
+    ]
+    assert problems(*facts) == []
+    settings = new_settings(facts)
+    assert settings["listeners"] == "CLIENTS://:9092,BROKERS://:9093"
+    assert settings["listener.security.protocol.map"] == "CLIENTS:PLAINTEXT,BROKERS:PLAINTEXT"
+    assert settings["inter.broker.listener.name"] == "BROKERS"
+    BrokerConfig(settings)
+    by_protocol = broker(listeners="SSL://:9093", security_inter_broker_protocol="SSL")
+    assert problems(by_protocol) == []
 
 
 @pytest.mark.parametrize(

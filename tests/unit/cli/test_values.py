@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cli.client_properties import read_client_properties
+from ottla.cli.client_properties import mistyped, read_client_properties
 from ottla.cli.configs import resource_of
 from ottla.cli.group_reset import _from_file
 from ottla.cli.offsets import parse_duration, parse_time
 from ottla.cli.output import Failure, bytes_text, cell_text, print_rows
 from ottla.cli.passwords import read_password
 from ottla.cli.produce import read_lines
+from ottla.cli.quotas import _set_operation
 from ottla.cli.reassignment_file import plan_text, read_plan
 from ottla.cli.topics import parse_assignment
 from ottla.cli.values import parse_settings, read_json_file
@@ -112,6 +113,24 @@ def test_client_properties_have_the_format_of_java(tmp_path: Path) -> None:
     assert (security.username, security.password) == ("alice", 'a"b')
     assert not security.check_hostname
     assert "username" not in properties
+
+
+def test_names_of_client_properties_that_are_mistyped() -> None:
+    given = dict.fromkeys(
+        ("sasl.mechansim", "ssl.trustore.location", "sasl.mechanism", "ssl.protocol", "retries"),
+        "x",
+    )
+    assert mistyped(given) == [
+        ("sasl.mechansim", "sasl.mechanism"),
+        ("ssl.trustore.location", "ssl.truststore.location"),
+    ]
+    assert mistyped({"security.protocol": "SSL"}) == []
+
+
+def test_names_of_quotas_that_are_mistyped() -> None:
+    with pytest.raises(Failure, match=r"did you mean producer_byte_rate\?") as failure:
+        _set_operation("producer_bytes_rate=1")
+    assert failure.value.code == 2
 
 
 def test_client_properties_that_cannot_be_read_are_wrong_usage(tmp_path: Path) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import NoReturn, cast
+
+import pytest
 
 from ottla.broker.cluster.features import NO_EPOCH, RETRY_MS, FeatureCache
 from ottla.broker.runtime.tasks import spawn
 from ottla.controller.runtime import LoopRuntime
 from ottla.controller.tree import znodes
 from ottla.controller.tree.embedded_store import EmbeddedStore
-from ottla.controller.tree.store import ZnodeStore
+from ottla.controller.tree.store import ConnectionLost, ZnodeStore
 from ottla.controller.tree.znodes_admin import encode_features
 from tests.doubles.controller_cluster import settle
 from tests.doubles.controller_runtime import ManualRuntime
@@ -39,6 +41,26 @@ async def test_the_znode_is_followed() -> None:
     assert (again.finalized, features.finalized) == ({"f": 4}, {"f": 3})
     again.stop()
     await store.close()
+
+
+async def test_nothing_is_logged_after_the_stop(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """ZooKeeper may be stopping, too."""
+    store = EmbeddedStore()
+    await store.connect()
+    features = FeatureCache(store, ManualRuntime(), {})
+    await features.start()
+
+    async def get(path: str) -> NoReturn:
+        features.stop()
+        raise ConnectionLost(path, "the session is over")
+
+    monkeypatch.setattr(store, "get", get)
+    features._read_again()
+    await settle()
+    await store.close()
+    assert caplog.messages == []
 
 
 async def test_a_change_that_could_not_be_read_is_read_again() -> None:

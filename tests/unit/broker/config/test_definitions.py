@@ -49,6 +49,7 @@ def test_the_tables_have_all_settings_of_kafka_3_9() -> None:
         ("compression.gzip.level", "-1", -1),
         ("inter.broker.protocol.version", "3.9-IV0", "3.9-IV0"),
         ("inter.broker.protocol.version", "2.8", "2.8"),
+        ("ottla.log.level", "warn", "warn"),
         ("group.consumer.migration.policy", "upgrade", "upgrade"),
     ],
 )
@@ -70,6 +71,8 @@ def test_good_values(name: str, text: str, expected: object) -> None:
         ("log.cleanup.policy", "delete,keep", "must be one of"),
         ("compression.gzip.level", "10", "no more than 9"),
         ("inter.broker.protocol.version", "3", "no Kafka version"),
+        ("inter.broker.protocol.version", "4.0", "no Kafka version"),
+        ("ottla.log.level", "loud", "must be one of"),
         ("log.cleaner.min.cleanable.ratio", "much", "a number"),
     ],
 )

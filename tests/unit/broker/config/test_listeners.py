@@ -74,7 +74,7 @@ def test_advertised_listeners_must_be_listeners_that_can_be_reached() -> None:
         check_advertised(listeners, parse("INSIDE://host:1"), "INSIDE")
     with pytest.raises(ConfigError, match=r"0\.0\.0\.0"):
         check_advertised(listeners, parse("PLAINTEXT://0.0.0.0:1"), "PLAINTEXT")
-    with pytest.raises(ConfigError, match=r"inter\.broker\.listener\.name"):
+    with pytest.raises(ConfigError, match=r"inter\.broker\.listener\.name: .* PLAINTEXT\.$"):
         check_advertised(listeners, parse("PLAINTEXT://host:1"), "SSL")
 
 

@@ -64,7 +64,7 @@ async def test_one_broker_without(caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(3):
         assert await cluster.code() == ErrorCode.UNSUPPORTED_VERSION
     (line,) = caplog.messages
-    assert "brokers 3 do not serve them" in line
+    assert "broker 3 does not serve them" in line
     del cluster.versions[3]
     cluster.support.metadata_changed()
     cluster.versions[3] = WITH  # it comes back with share groups, and nobody asked meanwhile

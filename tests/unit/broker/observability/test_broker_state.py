@@ -137,6 +137,10 @@ def test_a_fault_from_begin_to_end(tmp_path: Path, caplog: pytest.LogCaptureFixt
     state.zookeeper_connected = True
     log.check()
     assert caplog.messages == ["Fault zookeeper-disconnected is over"]
+    caplog.clear()
+    state.phase, state.zookeeper_connected = Phase.STOPPING, False
+    log.check()
+    assert caplog.messages == []
 
 
 def test_directories_are_logged_by_the_storage_and_repeated_here(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ssl
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from ottla.broker.config.broker_config import BrokerConfig, ConfigError
+from ottla.broker.security import zookeeper_login
 from ottla.broker.security.zookeeper_login import tls_contexts, zookeeper_store
 from ottla.controller.tree.zookeeper_store import ZooKeeperStore
 
@@ -45,6 +47,17 @@ def test_the_login_of_a_jaas_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         store()
     file.write_text("KafkaServer { other required; };")
     store()
+
+
+def test_the_extra_for_sasl_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "jaas.conf"
+    file.write_text(JAAS)
+    monkeypatch.setenv("KAFKA_OPTS", f"-Djava.security.auth.login.config={file}")
+    monkeypatch.setattr(zookeeper_login.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"pip install 'ottla\[zookeeper-sasl\]'"):
+        store()
+    extras = tomllib.loads(Path("pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(extras["zookeeper-sasl"]) <= set(extras["kerberos"])  # which the image has
 
 
 def test_keys_that_cannot_be_read_name_the_setting(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,7 @@ from ottla.broker.server.start_checks import (
     check_certificates,
     check_distinct_directories,
     check_rights,
+    warn_of_root,
 )
 from ottla.storage.directories.log_manager import LogManager
 from tests.doubles.certificates import Certificates
@@ -44,6 +47,40 @@ def test_files_of_others_do_not_matter(
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
     with pytest.raises(WrongOwner, match=r"chown -R 4711 "):
         check_rights([str(tmp_path)])
+
+
+def test_the_problems_of_two_directories_are_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        start_checks, "_problem", lambda path: DirectoryUnwritable(f"{path} is bad: mend it.")
+    )
+    with pytest.raises(DirectoryUnwritable, match=r"^/a is bad: mend it\. /b is bad: mend it\.$"):
+        check_rights(["/a", "/b"])
+
+
+def test_root_in_a_directory_of_another_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real = os.stat
+    owner = 4711
+
+    def stat(path: str, **options: Any) -> Any:
+        found = real(path, **options)
+        return SimpleNamespace(st_uid=owner) if path == str(tmp_path) else found
+
+    monkeypatch.setattr(os, "stat", stat)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    paths = [str(tmp_path), str(tmp_path / "new")]
+    warn_of_root(paths)
+    (line,) = caplog.messages
+    assert f"log directory {tmp_path} belongs to user 4711" in line
+    assert f"`chown -R 4711 {tmp_path}`" in line
+    caplog.clear()
+    owner = 0
+    warn_of_root(paths)
+    owner = 4711
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    warn_of_root(paths)
+    assert caplog.messages == []
 
 
 def test_one_log_that_cannot_be_used_is_no_reason_not_to_start(

@@ -62,8 +62,11 @@ def test_a_disk_that_is_not_mounted(caplog: pytest.LogCaptureFixture) -> None:
     assert "another directory is in its place" in caplog.text
     fs.replace("/b", "/hidden")
     fs.replace("/unmounted", "/b")
+    caplog.clear()
     # What was written below the mount point in the meantime is missing now.
     assert missing(fs, "/a", "/b") == ["/b"]
+    assert "Log dir /b is back" in caplog.text
+    assert "of the last start is missing" not in caplog.text
     started(fs, "/a", "/b").shutdown(NOW_MS)
     assert missing(fs, "/a", "/b") == []
 
