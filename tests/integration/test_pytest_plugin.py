@@ -237,6 +237,36 @@ def test_it_imports_no_broker_before_it_is_asked() -> None:
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
 
 
+REWRITTEN = """
+import sys
+
+
+def is_rewritten(module):
+    return "assertion.rewrite" in type(module.__spec__.loader).__module__
+
+
+def test_a_broker(kafka_broker):
+    assert is_rewritten(sys.modules[__name__])
+    ours = {name for name in sys.modules if name.startswith("ottla.")}
+    assert "ottla.broker.server.broker_server" in ours and len(ours) > 300
+    plugin = {"ottla.broker", "ottla.broker.testing", "ottla.broker.testing.pytest_plugin"}
+    assert not {name for name in ours - plugin if is_rewritten(sys.modules[name])}
+
+
+def test_an_assertion_of_the_project_says_what_it_compared():
+    one = 1
+    assert one == 2
+"""
+
+
+def test_assertions_of_the_broker_are_not_rewritten(tmp_path: Path) -> None:
+    # As pytest does for an installed distribution with a plugin; one that is not rewritten yet.
+    (tmp_path / "conftest.py").write_text("import pytest; pytest.register_assert_rewrite('ottla')")
+    result = run(tmp_path, "filterwarnings = ignore\n", REWRITTEN)
+    assert "1 failed, 1 passed" in result.stdout, result.stdout
+    assert "assert 1 == 2" in result.stdout
+
+
 STOPPED = """
 import pytest
 
