@@ -254,8 +254,10 @@ def kafka_topic(kafka_broker: Broker, request: pytest.FixtureRequest) -> Iterato
 
     A topic whose name is given is deleted after the test."""
     broker: Any = _broker_of_topic(kafka_broker, request)
-    wanted: dict[str, Any] = {"partitions": 1}  # end_offset(kafka_topic) is that of the whole topic
-    wanted |= _marked(request) | _parameter(request)
+    wanted: dict[str, Any] = {}
+    for farther in (_parameter(request), *_marked(request)):
+        wanted = _over(wanted, farther)
+    wanted.setdefault("partitions", 1)  # end_offset(kafka_topic) is that of the whole topic
     name = wanted.get("name")
     wanted["name"] = _new_name(request) if name is None else name
     try:
@@ -301,13 +303,31 @@ def _used_beside(name: str, item: Any) -> set[str]:
     return found
 
 
-def _marked(request: pytest.FixtureRequest) -> dict[str, Any]:
-    mark = request.node.get_closest_marker("kafka_topic")
-    if mark is not None and mark.args:
-        raise pytest.UsageError(
-            f"kafka_topic{mark.args}: name the argument, such as kafka_topic(partitions=3)"
-        )
-    return dict(mark.kwargs) if mark is not None else {}
+def _marked(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
+    """The arguments of the marks, the nearest first."""
+    marks = list(request.node.iter_markers("kafka_topic"))
+    for mark in marks:
+        if mark.args:
+            raise pytest.UsageError(
+                f"kafka_topic{mark.args}: name the argument, such as kafka_topic(partitions=3)"
+            )
+    return [dict(mark.kwargs) for mark in marks]
+
+
+def _over(nearer: dict[str, Any], farther: dict[str, Any]) -> dict[str, Any]:
+    """Both, and `nearer` alone where it has the same argument or setting, also if that is written
+    in another way: retention_ms=..., "retention.ms" or in config={...}."""
+    from ottla.broker.testing.embedded import setting_name
+
+    configs = [each.get("config") or {} for each in (nearer, farther)]
+    if not all(isinstance(each, Mapping) for each in configs):
+        return {**farther, **nearer}  # create_topic refuses it
+    own = {setting_name(name) for name in nearer} | configs[0].keys()
+    kept = {name: value for name, value in farther.items() if setting_name(name) not in own}
+    config = {name: value for name, value in configs[1].items() if name not in own} | configs[0]
+    found = {**kept, **nearer}
+    found.pop("config", None)
+    return {**found, "config": config} if config else found
 
 
 def _parameter(request: pytest.FixtureRequest) -> dict[str, Any]:

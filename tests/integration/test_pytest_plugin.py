@@ -376,6 +376,36 @@ def test_topics_are_parametrised(tmp_path: Path) -> None:
     assert "kafka_topic: num_partitions=...: write partitions=3" in result.stdout
 
 
+NESTED_MARKS = """
+import pytest
+
+pytestmark = pytest.mark.kafka_topic(partitions=2, config={"cleanup.policy": "compact"})
+
+
+def settings(kafka_broker, topic, partition):
+    return kafka_broker.server.parts.replica_manager.partitions[topic, partition].log.config
+
+
+@pytest.mark.kafka_topic(retention_ms=1000, config={"segment.ms": 7000})
+class TestNested:
+    @pytest.mark.kafka_topic(retention_ms=3000)
+    def test_the_nearest_mark(self, kafka_broker, kafka_topic):
+        found = settings(kafka_broker, kafka_topic, 1)
+        assert (found.retention_ms, found.segment_ms, found.compact) == (3000, 7000, True)
+
+    @pytest.mark.parametrize("kafka_topic", [{"retention.ms": 4000}], indirect=True)
+    @pytest.mark.kafka_topic(partitions=3, config={"retention.ms": 3000})
+    def test_a_parameter(self, kafka_broker, kafka_topic):
+        found = settings(kafka_broker, kafka_topic, 2)
+        assert (found.retention_ms, found.segment_ms, found.compact) == (4000, 7000, True)
+"""
+
+
+def test_marks_and_parameters_are_merged_by_argument(tmp_path: Path) -> None:
+    result = run(tmp_path, example=NESTED_MARKS)
+    assert "2 passed" in result.stdout, result.stdout
+
+
 REPLACED = """
 import pytest
 from ottla.testing import Broker
