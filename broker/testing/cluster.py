@@ -36,6 +36,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 TICK_TIME_MS = 500
 _ELECTION_SECONDS = 5.0  # of a process whose threads share one interpreter, on a busy machine
 _NOT_RUNNING = "the cluster is not running: call start(), or use it in a `with` block"
+_NONE_RUNS = "no broker of the cluster is running: call start(), or that of one broker"
 SESSION_TIMEOUT_MS = 6000
 """Shorter than Kafka's 18 s, so that tests of a crash need not wait; long enough for a process
 whose threads share one interpreter."""
@@ -144,12 +145,15 @@ class Cluster(RunsInBlock):
         return f"127.0.0.1:{self._zookeeper.port}"
 
     def start(self) -> Self:
-        """Start all brokers; return it when they serve clients and have the metadata of each other.
-        After a stop it begins empty again.
+        """Start all brokers that do not run; return it when they serve clients and have the
+        metadata of each other. After a stop it begins empty again.
 
-        Raises ConfigError for a wrong setting, and RuntimeError when the cluster is running."""
+        Raises ConfigError for a wrong setting, and RuntimeError when all brokers are running."""
         if self._thread is not None:
-            raise RuntimeError("the cluster is running")
+            if all(broker.is_running for broker in self.brokers):
+                raise RuntimeError("the cluster is running")
+            self.start_stopped()
+            return self
         zookeeper = self._zookeeper = ZooKeeperServer(tick_time_ms=TICK_TIME_MS)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
@@ -284,7 +288,7 @@ class Cluster(RunsInBlock):
     def _any(self) -> Broker:
         running = self._running()
         if not running:
-            raise RuntimeError(_NOT_RUNNING)
+            raise RuntimeError(_NONE_RUNS if self._brokers else _NOT_RUNNING)
         return running[0]
 
     def _call(self, coroutine: Coroutine[Any, Any, None], seconds: float) -> None:
