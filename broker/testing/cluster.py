@@ -15,9 +15,10 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Self
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, Self
 
 from ottla.broker.cluster.metadata_cache import MetadataSnapshot
 from ottla.broker.config.resource_rules import replica_settings
@@ -28,7 +29,15 @@ from ottla.broker.testing.embedded import (
     Broker,
     settings_of,
 )
-from ottla.broker.testing.hints import CLUSTER, CLUSTER_ATTRIBUTES, TOPIC, missing, refuse, refuses
+from ottla.broker.testing.hints import (
+    CLUSTER,
+    CLUSTER_ATTRIBUTES,
+    NO_DIRECTORY,
+    TOPIC,
+    missing,
+    refuse,
+    refuses,
+)
 from ottla.broker.testing.security import Library, Mechanism, Security
 from ottla.controller.zookeeper_server.server import ZooKeeperServer
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -42,9 +51,26 @@ SESSION_TIMEOUT_MS = 6000
 whose threads share one interpreter."""
 
 
+Parameters = ParamSpec("Parameters")
+
+
+def _refuses_a_directory(function: Callable[Parameters, None]) -> Callable[Parameters, None]:
+    """Decorate the constructor: a first argument that is a path is not the number of brokers."""
+
+    @wraps(function)
+    def checked(*arguments: Parameters.args, **named: Parameters.kwargs) -> None:
+        __tracebackhide__ = True
+        if len(arguments) > 1 and isinstance(arguments[1], str | os.PathLike):
+            raise TypeError(f"Cluster({arguments[1]!r}): {NO_DIRECTORY}; write brokers=3")
+        function(*arguments, **named)
+
+    return checked
+
+
 class Cluster(RunsInBlock):
     """Brokers with the ids 1, 2, ...: a context manager, or `start` and `stop`."""
 
+    @_refuses_a_directory
     def __init__(
         self,
         brokers: int = 3,
@@ -55,7 +81,8 @@ class Cluster(RunsInBlock):
         **settings: object,
     ) -> None:
         """`settings` are those of every broker, by Kafka's names with `_` for `.`; `tls`, `users`
-        and `acls` as for `Broker`. Raises TypeError for arguments that other tools have."""
+        and `acls` as for `Broker`. Raises TypeError for arguments that other tools have, and
+        ValueError for a setting that the cluster chooses."""
         refuse(settings, CLUSTER)
         if isinstance(brokers, Mapping):
             refuse({"settings": brokers}, CLUSTER)
@@ -65,6 +92,7 @@ class Cluster(RunsInBlock):
             raise ValueError("a cluster has at least one broker")
         self._count = brokers
         self._settings = settings_of(settings)
+        _check_settings(self._settings, brokers)
         client_auth = self._settings.get("ssl.client.auth", "none")
         self._security = Security(tls, users, acls, client_certificate=client_auth != "none")
         self._tls = tls
@@ -294,3 +322,18 @@ class Cluster(RunsInBlock):
     def _call(self, coroutine: Coroutine[Any, Any, None], seconds: float) -> None:
         assert self._loop is not None
         asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(seconds)
+
+
+def _check_settings(settings: Mapping[str, str], count: int) -> None:
+    """Raise ValueError for settings that the cluster chooses, or that it cannot have."""
+    for name in ("log.dir", "log.dirs"):
+        if name in settings:
+            raise ValueError(f"{name}: {NO_DIRECTORY}")
+    if "broker.id" in settings:
+        raise ValueError(f"broker.id={settings['broker.id']}: the ids are 1 to {count}")
+    replicas = settings.get("default.replication.factor", "")
+    if replicas.isdecimal() and int(replicas) > count:
+        raise ValueError(
+            f"default_replication_factor={replicas}: {count} brokers have at most {count} replicas "
+            f"of a topic; write brokers={replicas}"
+        )

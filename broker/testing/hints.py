@@ -54,19 +54,22 @@ SETTINGS = {
 """Arguments of `Broker` and `Cluster`."""
 
 _COUNT = "Cluster(brokers=3) has several brokers"
+_COUNTS = (
+    *("broker", "num_brokers", "n_brokers", "broker_count", "size", "count"),
+    *("node", "nodes", "num_nodes", "n_nodes", "node_count"),
+)
 BROKER = {
     **SETTINGS,
-    **dict.fromkeys(("brokers", "num_brokers", "n_brokers", "nodes", "size", "count"), _COUNT),
+    **dict.fromkeys(("brokers", *_COUNTS), _COUNT),
     **dict.fromkeys(("data_dir", "datadir", "dir", "path", "data_directory"), _DIRECTORY),
 }
 _BROKERS = "write brokers=3"
+NO_DIRECTORY = "a cluster keeps its data until it is stopped only, in directories that it makes"
 CLUSTER = {
     **SETTINGS,
-    **dict.fromkeys(("num_brokers", "n_brokers", "nodes", "size", "count", "n"), _BROKERS),
+    **dict.fromkeys((*_COUNTS, "n"), _BROKERS),
     **dict.fromkeys(("port", "ports"), _FREE_PORT),
-    **dict.fromkeys(
-        ("directory", "data_dir", "path"), "a cluster keeps its data until it is stopped only"
-    ),
+    **dict.fromkeys(("directory", "data_dir", "path"), NO_DIRECTORY),
 }
 
 TOPIC = {

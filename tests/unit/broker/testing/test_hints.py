@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,6 +36,10 @@ CLASS: Any = {"Broker": Broker, "Cluster": Cluster}
         ("Broker", {"port": True}, "port=True: expected an int"),
         ("Broker", {"num_partitions": 3, "num.partitions": 4}, "num.partitions is given twice"),
         ("Cluster", {"size": 3}, "write brokers=3"),
+        ("Cluster", {"broker": 3}, "broker=...: write brokers=3"),
+        ("Cluster", {"nodes": 3}, "write brokers=3"),
+        ("Cluster", {"num_nodes": 3}, "write brokers=3"),
+        ("Broker", {"num_nodes": 3}, r"Cluster\(brokers=3\)"),
         ("Cluster", {"port": 9092}, "free ports"),
         ("Cluster", {"directory": "data"}, "keeps its data until it is stopped"),
         ("Cluster", {"brokers": {"num.partitions": 3}}, "settings are named arguments"),
@@ -66,6 +71,28 @@ def test_an_argument_of_another_tool(name: str, arguments: dict[str, Any], words
 def test_a_value_of_another_shape(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         Broker(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"broker_id": 7}, "broker.id=7: the ids are 1 to 2$"),
+        ({"default_replication_factor": 3}, "2 brokers have at most 2 replicas of a topic"),
+        ({"log_dirs": "data"}, "log.dirs: a cluster keeps its data until it is stopped only"),
+        ({"log.dir": "data"}, "log.dir: a cluster keeps its data until it is stopped only"),
+    ],
+)
+def test_a_setting_that_a_cluster_chooses(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Cluster(2, **settings)
+    Cluster(2, default_replication_factor=2)
+
+
+@pytest.mark.parametrize("arguments", [{}, {"brokers": 2}])
+def test_a_cluster_has_no_directory(arguments: dict[str, int], tmp_path: Path) -> None:
+    for directory in ("data", tmp_path):
+        with pytest.raises(TypeError, match=r"Cluster\(.*keeps its data until .* write brokers=3"):
+            CLASS["Cluster"](directory, **arguments)
 
 
 @pytest.mark.parametrize(
