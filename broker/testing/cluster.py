@@ -102,6 +102,7 @@ class Cluster(RunsInBlock):
         self._zookeeper: ZooKeeperServer | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._was_stopped = False
 
     def __repr__(self) -> str:
         """Each broker, for a test that failed."""
@@ -182,6 +183,7 @@ class Cluster(RunsInBlock):
                 raise RuntimeError("the cluster is running")
             self.start_stopped()
             return self
+        self._was_stopped = False
         zookeeper = self._zookeeper = ZooKeeperServer(tick_time_ms=TICK_TIME_MS)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
@@ -211,7 +213,13 @@ class Cluster(RunsInBlock):
         return self
 
     def start_stopped(self) -> None:
-        """Start the brokers that were stopped or have crashed; return when all know each other."""
+        """Start the brokers that were stopped or have crashed; return when all know each other. A
+        cluster that was stopped is started anew."""
+        if os.getpid() != self._pid:
+            return
+        if self._was_stopped:
+            self.start()
+            return
         stopped = [broker for broker in self.brokers if not broker.is_running]
         for broker in stopped:
             broker.start()
@@ -240,6 +248,7 @@ class Cluster(RunsInBlock):
         loop, thread, zookeeper = self._loop, self._thread, self._zookeeper
         if loop is None or thread is None or zookeeper is None:
             return
+        self._was_stopped = True
         self._call(zookeeper.stop(), STOP_SECONDS)
         self._loop = self._thread = self._zookeeper = None
         loop.call_soon_threadsafe(loop.stop)

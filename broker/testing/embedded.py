@@ -289,6 +289,11 @@ class Broker(RunsInBlock):
             )
         return None
 
+    def start_stopped(self) -> None:
+        """Start the broker if it was stopped or has crashed: for the fixtures, after a test."""
+        if self._ended and not self.is_running and not self._is_inherited:
+            self.start()
+
     def stop(self) -> None:
         """Stop the broker, if it is running. Data in a given directory is flushed and closed as in
         a controlled shutdown; a temporary directory is removed. In a forked child it does nothing:

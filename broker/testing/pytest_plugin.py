@@ -376,9 +376,10 @@ def pytest_fixture_post_finalizer(
 
 
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Remove the faults that the test left, and start the brokers of a cluster that it stopped."""
-    for found in item.config.stash.get(_LIVE, {}).values():
-        if hasattr(found, "start_stopped"):
+    """Remove the faults that the test left, and start the brokers that it stopped."""
+    for definition, found in item.config.stash.get(_LIVE, {}).items():
+        # One of this test only ends now.
+        if definition.scope != "function" and hasattr(found, "start_stopped"):
             found.start_stopped()
         for broker in getattr(found, "brokers", [found]):
             if getattr(broker, "is_running", False):

@@ -271,20 +271,34 @@ STOPPED = """
 import pytest
 
 
-def test_stops_it(kafka_broker):
+def test_stops_it(kafka_broker, kafka_topic):
     kafka_broker.stop()
-
-
-def test_comes_later(kafka_broker):
-    with pytest.raises(RuntimeError, match="kafka_broker_factory") as caught:
-        kafka_broker.create_topic("t")
-    assert "a test has stopped it" in str(caught.value)
-
-
-def test_starts_it(kafka_broker_factory, request):
-    kafka_broker = request.getfixturevalue("kafka_broker")
     with pytest.raises(RuntimeError, match="not running, a test has stopped it: it serves all"):
         kafka_broker.faults
+    with pytest.raises(RuntimeError, match="kafka_broker_factory"):
+        kafka_broker.create_topic("t")
+
+
+def test_comes_later(kafka_broker, kafka_topic):
+    assert kafka_broker.end_offset(kafka_topic) == 0
+    kafka_broker.create_topic("kept")
+
+
+def test_crashes_it(kafka_broker):
+    kafka_broker.crash()
+
+
+def test_comes_after_the_crash(kafka_broker):
+    assert kafka_broker.end_offset("kept") == 0
+
+
+def test_stops_a_cluster(kafka_cluster):
+    kafka_cluster.stop()
+
+
+@pytest.mark.kafka_topic(replication_factor=3)
+def test_comes_after_it(kafka_topic, kafka_cluster):
+    assert kafka_cluster.end_offset(kafka_topic) == 0
 
 
 def test_the_factory_starts_its_brokers(kafka_broker_factory):
@@ -294,9 +308,10 @@ def test_the_factory_starts_its_brokers(kafka_broker_factory):
 """
 
 
-def test_who_starts_and_stops_a_broker_is_named(tmp_path: Path) -> None:
+def test_a_broker_that_a_test_stopped_is_started_after_it(tmp_path: Path) -> None:
+    """And who starts and stops it is named."""
     result = run(tmp_path, example=STOPPED)
-    assert "4 passed" in result.stdout, result.stdout
+    assert "7 passed" in result.stdout, result.stdout
 
 
 FAILS = """
