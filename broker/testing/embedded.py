@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import logging
 import os
 import re
 import shutil
@@ -25,7 +26,7 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -101,6 +102,29 @@ def settings_of(named: Mapping[str, object]) -> dict[str, str]:
     return found
 
 
+class _KnownCrash(logging.Filter):
+    """While a broker starts that its test has crashed: the line that its logs are recovered is
+    written at INFO, since nobody has to find out why."""
+
+    LOGGER = logging.getLogger("ottla.storage")
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self._directory = os.path.abspath(directory)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        own = isinstance(record.args, tuple) and self._directory in record.args
+        if own and "was not shut down cleanly" in record.msg:
+            record.levelno, record.levelname = logging.INFO, "INFO"
+        return self.LOGGER.isEnabledFor(record.levelno)
+
+    def __enter__(self) -> None:
+        self.LOGGER.addFilter(self)
+
+    def __exit__(self, *_: object) -> None:
+        self.LOGGER.removeFilter(self)
+
+
 class Broker(RunsInBlock):
     """One broker on a thread of its own: a context manager, or `start` and `stop`.
 
@@ -155,6 +179,7 @@ class Broker(RunsInBlock):
         self._thread: threading.Thread | None = None
         self._is_inherited = False  # from the parent process, which runs it
         self._ended = ""  # by which method, for the errors
+        self._has_crashed = False
 
     def _make_directory(self) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="ottla-"))
@@ -259,7 +284,8 @@ class Broker(RunsInBlock):
                 config, lambda: None, watches_stalls=False, new_users=self._security.new_users()
             )
             self._server = server
-            ports = self._call(server.start(), START_SECONDS)
+            with _KnownCrash(self._directory) if self._has_crashed else nullcontext():
+                ports = self._call(server.start(), START_SECONDS)
             if self._security.acls:
                 self._call(self._add_acls(server), START_SECONDS)
         except BaseException as error:
@@ -484,6 +510,7 @@ class Broker(RunsInBlock):
         _running.discard(self)
         server, self._server = self._server, None
         self._ended = ended
+        self._has_crashed = crash
         faults, self._faults = self._faults, None
         if server is not None:
             try:
