@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ottla.broker.cluster.metadata_cache import MetadataSnapshot
 from ottla.broker.config.broker_config import BrokerConfig
+from ottla.broker.config.errors import ConfigError
 from ottla.broker.config.resource_rules import validate_topic_config
 from ottla.broker.net.listener import PortInUse
 from ottla.broker.runtime.event_loop import new_event_loop
@@ -256,6 +257,7 @@ class Broker(RunsInBlock):
         """Start the broker; return it when it serves clients.
 
         Raises ConfigError for a wrong setting, and RuntimeError when the broker is running."""
+        __tracebackhide__ = True  # pytest shows the line of the test
         if self._thread is not None:
             raise RuntimeError(f"the broker is running{self.owner and f': {self.owner}'}")
         if self._is_inherited:
@@ -263,15 +265,18 @@ class Broker(RunsInBlock):
         if self._temporary and not self._remove_directory.alive:
             self._make_directory()
         port = self._port or self._wanted_port
-        config = BrokerConfig(
-            {
-                "log.dirs": str(self._directory),
-                "listeners": f"{self._security.protocol}://127.0.0.1:{port}",
-                **_DEFAULTS,
-                **self._security.settings(),
-                **self._settings,
-            }
-        )
+        try:
+            config = BrokerConfig(
+                {
+                    "log.dirs": str(self._directory),
+                    "listeners": f"{self._security.protocol}://127.0.0.1:{port}",
+                    **_DEFAULTS,
+                    **self._security.settings(),
+                    **self._settings,
+                }
+            )
+        except ConfigError as error:
+            raise error.with_traceback(None) from None
         loop = self._loop = new_event_loop()
         # A daemon thread: a broker that is never stopped must not keep the process from ending.
         self._thread = threading.Thread(

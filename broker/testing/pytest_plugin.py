@@ -13,6 +13,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, PathFinder
 from itertools import count
 from types import ModuleType
@@ -88,8 +89,11 @@ def pytest_configure(config: pytest.Config) -> None:
         "kafka_topic(partitions=1, replication_factor=-1, name=None, config={}, **config): the "
         "topic that the fixture kafka_topic creates; topic settings with _ for .",
     )
-    _scope("kafka_broker", config)  # a wrong one is an error of the run, not of pytest
-    _is_shared(config)
+    # A wrong value is an error of the run: one line, and exit code 4.
+    scope = _scope("kafka_broker", config)
+    if _is_shared(config) and scope != "session":
+        raise pytest.UsageError("kafka_broker_shared needs kafka_broker_scope = session")
+    _settings(config)
 
 
 def _is_shared(config: pytest.Config) -> bool:
@@ -137,8 +141,6 @@ def pytest_configure_node(node: Any) -> None:
     config = node.config
     if not _is_shared(config):
         return
-    if _scope("kafka_broker", config) != "session":
-        raise pytest.UsageError("kafka_broker_shared needs kafka_broker_scope = session")
     server = config.stash.get(_SHARED, None)
     if server is None:
         from ottla.broker.testing.shared import SharedBrokerServer
@@ -196,6 +198,23 @@ def _check_alone(line: str, value: str) -> None:
             raise pytest.UsageError(f"kafka_broker_settings: {line!r}: write one name=value a line")
 
 
+def _failure(text: str) -> BaseException:
+    """Of a fixture: pytest shows the text, and no frames of this module."""
+    return pytest.fail.Exception(text, pytrace=False)
+
+
+@contextmanager
+def _failing(fixture_name: str) -> Iterator[None]:
+    """Errors of wrong settings and arguments say what to write; the frames of a broker do not."""
+    from ottla.broker.config.errors import ConfigError
+    from ottla.protocol.errors import KafkaError
+
+    try:
+        yield
+    except (ConfigError, KafkaError, TypeError, ValueError) as error:
+        raise _failure(f"{fixture_name}: {error}") from None
+
+
 @pytest.fixture(scope=_scope)
 def kafka_broker(pytestconfig: pytest.Config) -> Iterator[Broker]:
     """A running broker (`ottla.testing.Broker`); its address is `kafka_broker.bootstrap`."""
@@ -203,17 +222,20 @@ def kafka_broker(pytestconfig: pytest.Config) -> Iterator[Broker]:
     if shared is not None:
         from ottla.broker.testing.shared import SharedBroker
 
-        broker: Any = SharedBroker(*shared)
+        with _failing("kafka_broker"):
+            broker: Any = SharedBroker(*shared)
         yield broker
         return
     from ottla.broker.testing.embedded import Broker
 
-    with Broker(**_settings(pytestconfig)) as broker:
-        broker.owner = (
-            "it serves all tests of the fixture kafka_broker, and a test that starts or stops a "
-            "broker uses kafka_broker_factory"
-        )
-        yield broker
+    with _failing("kafka_broker"):
+        broker = Broker(**_settings(pytestconfig)).start()
+    broker.owner = (
+        "it serves all tests of the fixture kafka_broker, and a test that starts or stops a broker "
+        "uses kafka_broker_factory"
+    )
+    yield broker
+    broker.stop()
 
 
 @pytest.fixture(scope=_scope)
@@ -221,8 +243,10 @@ def kafka_cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
     """Three running brokers (`ottla.testing.Cluster`) on a ZooKeeper of their own."""
     from ottla.broker.testing.cluster import Cluster
 
-    with Cluster(**_settings(pytestconfig)) as cluster:
-        yield cluster
+    with _failing("kafka_cluster"):
+        cluster = Cluster(**_settings(pytestconfig)).start()
+    yield cluster
+    cluster.stop()
 
 
 @pytest.fixture
@@ -233,6 +257,7 @@ def kafka_broker_factory(pytestconfig: pytest.Config) -> Iterator[Callable[..., 
     started: list[Broker] = []
 
     def start(*directory: Any, **settings: object) -> Broker:
+        __tracebackhide__ = True
         names = {setting_name(name) for name in settings}
         given = {k: v for k, v in _settings(pytestconfig).items() if setting_name(k) not in names}
         arguments: dict[str, Any] = {**given, **settings}
@@ -255,15 +280,13 @@ def kafka_topic(kafka_broker: Broker, request: pytest.FixtureRequest) -> Iterato
     A topic whose name is given is deleted after the test."""
     broker: Any = _broker_of_topic(kafka_broker, request)
     wanted: dict[str, Any] = {}
-    for farther in (_parameter(request), *_marked(request)):
-        wanted = _over(wanted, farther)
-    wanted.setdefault("partitions", 1)  # end_offset(kafka_topic) is that of the whole topic
-    name = wanted.get("name")
-    wanted["name"] = _new_name(request) if name is None else name
-    try:
+    with _failing("kafka_topic"):
+        for farther in (_parameter(request), *_marked(request)):
+            wanted = _over(wanted, farther)
+        wanted.setdefault("partitions", 1)  # end_offset(kafka_topic) is that of the whole topic
+        name = wanted.get("name")
+        wanted["name"] = _new_name(request) if name is None else name
         broker.create_topic(**wanted)
-    except TypeError as error:
-        raise pytest.UsageError(f"kafka_topic: {error}") from None
     yield wanted["name"]
     if name is not None and broker.is_running:
         _delete(broker, name)
@@ -277,12 +300,12 @@ def _broker_of_topic(kafka_broker: Any, request: pytest.FixtureRequest) -> Any:
         if "kafka_cluster" in used:
             found = request.getfixturevalue("kafka_cluster")
         elif "kafka_broker_factory" in used:
-            raise pytest.UsageError(
+            raise _failure(
                 "kafka_topic is a topic of kafka_broker, and this test uses kafka_broker_factory: "
                 "call create_topic of that broker, or name the fixture that starts it kafka_broker"
             )
     if not hasattr(found, "create_topic"):
-        raise pytest.UsageError(
+        raise _failure(
             f"kafka_topic creates topics on kafka_broker, which is {found!r} here: return a Broker "
             "or a Cluster of ottla.testing from that fixture"
         )
@@ -308,7 +331,7 @@ def _marked(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
     marks = list(request.node.iter_markers("kafka_topic"))
     for mark in marks:
         if mark.args:
-            raise pytest.UsageError(
+            raise _failure(
                 f"kafka_topic{mark.args}: name the argument, such as kafka_topic(partitions=3)"
             )
     return [dict(mark.kwargs) for mark in marks]
@@ -337,7 +360,7 @@ def _parameter(request: pytest.FixtureRequest) -> dict[str, Any]:
         return {"name": request.param}
     if isinstance(request.param, Mapping):
         return dict(request.param)
-    raise pytest.UsageError(
+    raise _failure(
         f"kafka_topic: the parameter {request.param!r} is neither a name nor a dictionary, such as "
         "{'partitions': 3, 'retention.ms': 1000}"
     )

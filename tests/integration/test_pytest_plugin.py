@@ -146,6 +146,7 @@ def test_a_wrong_mark_is_named(tmp_path: Path) -> None:
     assert "kafka_topic: replicas=...: write replication_factor=3" in result.stdout
     assert "name the argument, such as kafka_topic(partitions=3)" in result.stdout
     assert "Unknown topic config name: retenton.ms (did you mean retention.ms" in result.stdout
+    assert "pytest_plugin.py" not in result.stdout, result.stdout
 
 
 SHARED = """
@@ -207,12 +208,15 @@ def test_workers_share_a_broker(tmp_path: Path) -> None:
     assert len({topic for _, topic in lines}) == 8
 
 
-def test_a_shared_broker_is_one_of_the_session(tmp_path: Path) -> None:
-    pytest.importorskip("xdist", reason="pytest-xdist is not installed")
+@pytest.mark.parametrize("workers", [[], ["-p", "xdist", "-n", "2"]])
+def test_a_shared_broker_is_one_of_the_session(tmp_path: Path, workers: list[str]) -> None:
+    if workers:
+        pytest.importorskip("xdist", reason="pytest-xdist is not installed")
     ini = "kafka_broker_shared = true\nkafka_broker_scope = module\n"
-    result = run(tmp_path, ini, SHARED, "-p", "xdist", "-n", "2")
-    assert "kafka_broker_shared needs kafka_broker_scope = session" in (
-        result.stdout + result.stderr
+    result = run(tmp_path, ini, SHARED, *workers)
+    assert result.returncode == pytest.ExitCode.USAGE_ERROR
+    assert result.stderr.strip() == (
+        "ERROR: kafka_broker_shared needs kafka_broker_scope = session"
     )
 
 
@@ -598,7 +602,30 @@ def test_the_factory_has_the_hints_of_a_broker(tmp_path: Path) -> None:
 )
 def test_a_wrong_value_in_the_settings_is_named(tmp_path: Path, given: str, words: str) -> None:
     result = run(tmp_path, f"kafka_broker_settings = {given}\n")
-    assert words in result.stdout + result.stderr
+    assert result.returncode == pytest.ExitCode.USAGE_ERROR
+    assert words in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_a_setting_that_the_broker_refuses_is_one_line(tmp_path: Path) -> None:
+    example = """
+def test_of_the_broker(kafka_broker): ...
+
+
+def test_of_the_cluster(kafka_cluster): ...
+
+
+def test_of_the_factory(kafka_broker_factory):
+    kafka_broker_factory()
+"""
+    result = run(tmp_path, "kafka_broker_settings = num.partitons=3\n", example)
+    assert "1 failed, 2 errors" in result.stdout, result.stdout
+    assert ">       kafka_broker_factory()" in result.stdout
+    for name in ("kafka_broker", "kafka_cluster"):
+        assert f"{name}: " in result.stdout
+    for inner in (".py:", "Traceback", "def "):
+        texts = result.stdout.split("= FAILURES =")[0]
+        assert inner not in texts.partition("= ERRORS =")[2], texts
 
 
 def test_tls_may_be_off_in_the_settings(tmp_path: Path) -> None:
