@@ -199,7 +199,7 @@ class Cluster(RunsInBlock):
                 **self._settings,
             }
             # With the password of the brokers' own user, which is the same for all.
-            security: dict[str, Any] = {"users": self._security.users, "acls": self._acls}
+            security: dict[str, Any] = {"users": self._security.users or None, "acls": self._acls}
             self._brokers = {
                 number: Broker(tls=self._tls, **security, **{**common, "broker.id": number})
                 for number in range(1, self._count + 1)
