@@ -30,6 +30,7 @@ from ottla.broker.testing.embedded import (
     settings_of,
 )
 from ottla.broker.testing.hints import (
+    CLIENT_CONFIG,
     CLUSTER,
     CLUSTER_ATTRIBUTES,
     NO_DIRECTORY,
@@ -156,6 +157,7 @@ class Cluster(RunsInBlock):
             raise RuntimeError(_NOT_RUNNING)
         return ",".join(broker.bootstrap for broker in self._brokers.values())
 
+    @refuses(CLIENT_CONFIG)
     def client_config(
         self,
         library: Library = "confluent",

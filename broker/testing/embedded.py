@@ -42,6 +42,7 @@ from ottla.broker.testing.faults import Faults, TopicsOfRequests
 from ottla.broker.testing.hints import (
     BROKER,
     BROKER_ATTRIBUTES,
+    CLIENT_CONFIG,
     RESTART,
     TOPIC,
     missing,
@@ -93,9 +94,14 @@ def setting_name(name: str) -> str:
 
 
 def settings_of(named: Mapping[str, object]) -> dict[str, str]:
-    """Settings by Kafka's names. Raises TypeError for one that is given twice."""
+    """Settings by Kafka's names. Raises TypeError for one that is given twice, and for the name of
+    a variable of an image."""
+    __tracebackhide__ = True
     found: dict[str, str] = {}
     for name, value in named.items():
+        if name.isupper():
+            lower = name.removeprefix("KAFKA_").removeprefix("CFG_").lower()
+            raise TypeError(f"{name}=...: write {lower}=..., as settings are named here")
         kafka_name = setting_name(name)
         if kafka_name in found:
             raise TypeError(f"the setting {kafka_name} is given twice")
@@ -214,6 +220,7 @@ class Broker(RunsInBlock):
             raise RuntimeError(NOT_RUNNING)
         return f"127.0.0.1:{self._port}"
 
+    @refuses(CLIENT_CONFIG)
     def client_config(
         self,
         library: Library = "confluent",

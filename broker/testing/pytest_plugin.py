@@ -249,27 +249,45 @@ def kafka_cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
     cluster.stop()
 
 
+class _Factory:
+    """Starts brokers for one test."""
+
+    def __init__(self, common: Mapping[str, Any]) -> None:
+        self._common = common  # those of the ini file
+        self._started: list[Broker] = []
+
+    def __call__(self, *directory: Any, **settings: object) -> Broker:
+        __tracebackhide__ = True
+        from ottla.broker.testing.embedded import Broker, setting_name
+
+        names = {setting_name(name) for name in settings}
+        given = {k: v for k, v in self._common.items() if setting_name(k) not in names}
+        arguments: dict[str, Any] = {**given, **settings}
+        broker = Broker(*directory, **arguments).start()
+        broker.owner = "kafka_broker_factory starts the broker, and the end of the test stops it"
+        self._started.append(broker)
+        return broker
+
+    if not TYPE_CHECKING:  # a type checker is to find them
+
+        def __getattr__(self, name: str) -> Any:
+            from ottla.broker.testing.embedded import Broker
+            from ottla.broker.testing.hints import missing
+
+            ours = f"it starts a broker: write broker = kafka_broker_factory(), then broker.{name}"
+            raise missing(self, name, {name: ours} if hasattr(Broker, name) else {})
+
+    def stop_all(self) -> None:
+        for broker in self._started:
+            broker.stop()
+
+
 @pytest.fixture
 def kafka_broker_factory(pytestconfig: pytest.Config) -> Iterator[Callable[..., Broker]]:
     """Start brokers for one test, with settings as arguments; each is its own cluster."""
-    from ottla.broker.testing.embedded import Broker, setting_name
-
-    started: list[Broker] = []
-
-    def start(*directory: Any, **settings: object) -> Broker:
-        __tracebackhide__ = True
-        names = {setting_name(name) for name in settings}
-        given = {k: v for k, v in _settings(pytestconfig).items() if setting_name(k) not in names}
-        arguments: dict[str, Any] = {**given, **settings}
-        broker = Broker(*directory, **arguments)
-        broker.start()
-        broker.owner = "kafka_broker_factory starts the broker, and the end of the test stops it"
-        started.append(broker)
-        return broker
-
-    yield start
-    for broker in started:
-        broker.stop()
+    factory = _Factory(_settings(pytestconfig))
+    yield factory
+    factory.stop_all()
 
 
 @pytest.fixture

@@ -176,6 +176,7 @@ def test_faults_name_what_they_hit(kafka_broker, kafka_topic):
     producer.produce(kafka_topic, b"v")
     assert producer.flush(60) == 0
     assert fault.wait(1) and fault.hits == 1
+    assert "Faults of this worker [<Fault error" in repr(kafka_broker.faults)
     assert "left=0" in repr(fault) and kafka_topic in repr(kafka_broker)
 
 
@@ -580,6 +581,8 @@ def test_settings_as_a_dictionary(kafka_broker_factory, tmp_path):
         kafka_broker_factory({"num.partitions": 3})
     with pytest.raises(TypeError, match="Cluster"):
         kafka_broker_factory(brokers=3)
+    with pytest.raises(AttributeError, match=r"write broker = kafka_broker_factory"):
+        kafka_broker_factory.bootstrap
     assert kafka_broker_factory(tmp_path).directory == tmp_path
 """
 
