@@ -15,9 +15,10 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Self
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, Self
 
 from ottla.broker.cluster.metadata_cache import MetadataSnapshot
 from ottla.broker.config.resource_rules import replica_settings
@@ -28,7 +29,16 @@ from ottla.broker.testing.embedded import (
     Broker,
     settings_of,
 )
-from ottla.broker.testing.hints import CLUSTER, CLUSTER_ATTRIBUTES, TOPIC, missing, refuse, refuses
+from ottla.broker.testing.hints import (
+    CLIENT_CONFIG,
+    CLUSTER,
+    CLUSTER_ATTRIBUTES,
+    NO_DIRECTORY,
+    TOPIC,
+    missing,
+    refuse,
+    refuses,
+)
 from ottla.broker.testing.security import Library, Mechanism, Security
 from ottla.controller.zookeeper_server.server import ZooKeeperServer
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -36,14 +46,32 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 TICK_TIME_MS = 500
 _ELECTION_SECONDS = 5.0  # of a process whose threads share one interpreter, on a busy machine
 _NOT_RUNNING = "the cluster is not running: call start(), or use it in a `with` block"
+_NONE_RUNS = "no broker of the cluster is running: call start(), or that of one broker"
 SESSION_TIMEOUT_MS = 6000
 """Shorter than Kafka's 18 s, so that tests of a crash need not wait; long enough for a process
 whose threads share one interpreter."""
 
 
+Parameters = ParamSpec("Parameters")
+
+
+def _refuses_a_directory(function: Callable[Parameters, None]) -> Callable[Parameters, None]:
+    """Decorate the constructor: a first argument that is a path is not the number of brokers."""
+
+    @wraps(function)
+    def checked(*arguments: Parameters.args, **named: Parameters.kwargs) -> None:
+        __tracebackhide__ = True
+        if len(arguments) > 1 and isinstance(arguments[1], str | os.PathLike):
+            raise TypeError(f"Cluster({arguments[1]!r}): {NO_DIRECTORY}; write brokers=3")
+        function(*arguments, **named)
+
+    return checked
+
+
 class Cluster(RunsInBlock):
     """Brokers with the ids 1, 2, ...: a context manager, or `start` and `stop`."""
 
+    @_refuses_a_directory
     def __init__(
         self,
         brokers: int = 3,
@@ -54,7 +82,8 @@ class Cluster(RunsInBlock):
         **settings: object,
     ) -> None:
         """`settings` are those of every broker, by Kafka's names with `_` for `.`; `tls`, `users`
-        and `acls` as for `Broker`. Raises TypeError for arguments that other tools have."""
+        and `acls` as for `Broker`. Raises TypeError for arguments that other tools have, and
+        ValueError for a setting that the cluster chooses."""
         refuse(settings, CLUSTER)
         if isinstance(brokers, Mapping):
             refuse({"settings": brokers}, CLUSTER)
@@ -64,6 +93,7 @@ class Cluster(RunsInBlock):
             raise ValueError("a cluster has at least one broker")
         self._count = brokers
         self._settings = settings_of(settings)
+        _check_settings(self._settings, brokers)
         client_auth = self._settings.get("ssl.client.auth", "none")
         self._security = Security(tls, users, acls, client_certificate=client_auth != "none")
         self._tls = tls
@@ -73,6 +103,7 @@ class Cluster(RunsInBlock):
         self._zookeeper: ZooKeeperServer | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._was_stopped = False
 
     def __repr__(self) -> str:
         """Each broker, for a test that failed."""
@@ -126,6 +157,7 @@ class Cluster(RunsInBlock):
             raise RuntimeError(_NOT_RUNNING)
         return ",".join(broker.bootstrap for broker in self._brokers.values())
 
+    @refuses(CLIENT_CONFIG)
     def client_config(
         self,
         library: Library = "confluent",
@@ -144,12 +176,16 @@ class Cluster(RunsInBlock):
         return f"127.0.0.1:{self._zookeeper.port}"
 
     def start(self) -> Self:
-        """Start all brokers; return it when they serve clients and have the metadata of each other.
-        After a stop it begins empty again.
+        """Start all brokers that do not run; return it when they serve clients and have the
+        metadata of each other. After a stop it begins empty again.
 
-        Raises ConfigError for a wrong setting, and RuntimeError when the cluster is running."""
+        Raises ConfigError for a wrong setting, and RuntimeError when all brokers are running."""
         if self._thread is not None:
-            raise RuntimeError("the cluster is running")
+            if all(broker.is_running for broker in self.brokers):
+                raise RuntimeError("the cluster is running")
+            self.start_stopped()
+            return self
+        self._was_stopped = False
         zookeeper = self._zookeeper = ZooKeeperServer(tick_time_ms=TICK_TIME_MS)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
@@ -165,7 +201,7 @@ class Cluster(RunsInBlock):
                 **self._settings,
             }
             # With the password of the brokers' own user, which is the same for all.
-            security: dict[str, Any] = {"users": self._security.users, "acls": self._acls}
+            security: dict[str, Any] = {"users": self._security.users or None, "acls": self._acls}
             self._brokers = {
                 number: Broker(tls=self._tls, **security, **{**common, "broker.id": number})
                 for number in range(1, self._count + 1)
@@ -179,7 +215,13 @@ class Cluster(RunsInBlock):
         return self
 
     def start_stopped(self) -> None:
-        """Start the brokers that were stopped or have crashed; return when all know each other."""
+        """Start the brokers that were stopped or have crashed; return when all know each other. A
+        cluster that was stopped is started anew."""
+        if os.getpid() != self._pid:
+            return
+        if self._was_stopped:
+            self.start()
+            return
         stopped = [broker for broker in self.brokers if not broker.is_running]
         for broker in stopped:
             broker.start()
@@ -208,6 +250,7 @@ class Cluster(RunsInBlock):
         loop, thread, zookeeper = self._loop, self._thread, self._zookeeper
         if loop is None or thread is None or zookeeper is None:
             return
+        self._was_stopped = True
         self._call(zookeeper.stop(), STOP_SECONDS)
         self._loop = self._thread = self._zookeeper = None
         loop.call_soon_threadsafe(loop.stop)
@@ -284,9 +327,24 @@ class Cluster(RunsInBlock):
     def _any(self) -> Broker:
         running = self._running()
         if not running:
-            raise RuntimeError(_NOT_RUNNING)
+            raise RuntimeError(_NONE_RUNS if self._brokers else _NOT_RUNNING)
         return running[0]
 
     def _call(self, coroutine: Coroutine[Any, Any, None], seconds: float) -> None:
         assert self._loop is not None
         asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(seconds)
+
+
+def _check_settings(settings: Mapping[str, str], count: int) -> None:
+    """Raise ValueError for settings that the cluster chooses, or that it cannot have."""
+    for name in ("log.dir", "log.dirs"):
+        if name in settings:
+            raise ValueError(f"{name}: {NO_DIRECTORY}")
+    if "broker.id" in settings:
+        raise ValueError(f"broker.id={settings['broker.id']}: the ids are 1 to {count}")
+    replicas = settings.get("default.replication.factor", "")
+    if replicas.isdecimal() and int(replicas) > count:
+        raise ValueError(
+            f"default_replication_factor={replicas}: {count} brokers have at most {count} replicas "
+            f"of a topic; write brokers={replicas}"
+        )

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import logging
 import os
 import re
 import shutil
@@ -25,12 +26,13 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ottla.broker.cluster.metadata_cache import MetadataSnapshot
 from ottla.broker.config.broker_config import BrokerConfig
+from ottla.broker.config.errors import ConfigError
 from ottla.broker.config.resource_rules import validate_topic_config
 from ottla.broker.net.listener import PortInUse
 from ottla.broker.runtime.event_loop import new_event_loop
@@ -40,6 +42,7 @@ from ottla.broker.testing.faults import Faults, TopicsOfRequests
 from ottla.broker.testing.hints import (
     BROKER,
     BROKER_ATTRIBUTES,
+    CLIENT_CONFIG,
     RESTART,
     TOPIC,
     missing,
@@ -91,14 +94,42 @@ def setting_name(name: str) -> str:
 
 
 def settings_of(named: Mapping[str, object]) -> dict[str, str]:
-    """Settings by Kafka's names. Raises TypeError for one that is given twice."""
+    """Settings by Kafka's names. Raises TypeError for one that is given twice, and for the name of
+    a variable of an image."""
+    __tracebackhide__ = True
     found: dict[str, str] = {}
     for name, value in named.items():
+        if name.isupper():
+            lower = name.removeprefix("KAFKA_").removeprefix("CFG_").lower()
+            raise TypeError(f"{name}=...: write {lower}=..., as settings are named here")
         kafka_name = setting_name(name)
         if kafka_name in found:
             raise TypeError(f"the setting {kafka_name} is given twice")
         found[kafka_name] = _text(value)
     return found
+
+
+class _KnownCrash(logging.Filter):
+    """While a broker starts that its test has crashed: the line that its logs are recovered is
+    written at INFO, since nobody has to find out why."""
+
+    LOGGER = logging.getLogger("ottla.storage")
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self._directory = os.path.abspath(directory)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        own = isinstance(record.args, tuple) and self._directory in record.args
+        if own and "was not shut down cleanly" in record.msg:
+            record.levelno, record.levelname = logging.INFO, "INFO"
+        return self.LOGGER.isEnabledFor(record.levelno)
+
+    def __enter__(self) -> None:
+        self.LOGGER.addFilter(self)
+
+    def __exit__(self, *_: object) -> None:
+        self.LOGGER.removeFilter(self)
 
 
 class Broker(RunsInBlock):
@@ -155,6 +186,7 @@ class Broker(RunsInBlock):
         self._thread: threading.Thread | None = None
         self._is_inherited = False  # from the parent process, which runs it
         self._ended = ""  # by which method, for the errors
+        self._has_crashed = False
 
     def _make_directory(self) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="ottla-"))
@@ -188,6 +220,7 @@ class Broker(RunsInBlock):
             raise RuntimeError(NOT_RUNNING)
         return f"127.0.0.1:{self._port}"
 
+    @refuses(CLIENT_CONFIG)
     def client_config(
         self,
         library: Library = "confluent",
@@ -231,6 +264,7 @@ class Broker(RunsInBlock):
         """Start the broker; return it when it serves clients.
 
         Raises ConfigError for a wrong setting, and RuntimeError when the broker is running."""
+        __tracebackhide__ = True  # pytest shows the line of the test
         if self._thread is not None:
             raise RuntimeError(f"the broker is running{self.owner and f': {self.owner}'}")
         if self._is_inherited:
@@ -238,15 +272,18 @@ class Broker(RunsInBlock):
         if self._temporary and not self._remove_directory.alive:
             self._make_directory()
         port = self._port or self._wanted_port
-        config = BrokerConfig(
-            {
-                "log.dirs": str(self._directory),
-                "listeners": f"{self._security.protocol}://127.0.0.1:{port}",
-                **_DEFAULTS,
-                **self._security.settings(),
-                **self._settings,
-            }
-        )
+        try:
+            config = BrokerConfig(
+                {
+                    "log.dirs": str(self._directory),
+                    "listeners": f"{self._security.protocol}://127.0.0.1:{port}",
+                    **_DEFAULTS,
+                    **self._security.settings(),
+                    **self._settings,
+                }
+            )
+        except ConfigError as error:
+            raise error.with_traceback(None) from None
         loop = self._loop = new_event_loop()
         # A daemon thread: a broker that is never stopped must not keep the process from ending.
         self._thread = threading.Thread(
@@ -259,7 +296,8 @@ class Broker(RunsInBlock):
                 config, lambda: None, watches_stalls=False, new_users=self._security.new_users()
             )
             self._server = server
-            ports = self._call(server.start(), START_SECONDS)
+            with _KnownCrash(self._directory) if self._has_crashed else nullcontext():
+                ports = self._call(server.start(), START_SECONDS)
             if self._security.acls:
                 self._call(self._add_acls(server), START_SECONDS)
         except BaseException as error:
@@ -288,6 +326,11 @@ class Broker(RunsInBlock):
                 "stop it, or give each broker a directory of its own"
             )
         return None
+
+    def start_stopped(self) -> None:
+        """Start the broker if it was stopped or has crashed: for the fixtures, after a test."""
+        if self._ended and not self.is_running and not self._is_inherited:
+            self.start()
 
     def stop(self) -> None:
         """Stop the broker, if it is running. Data in a given directory is flushed and closed as in
@@ -479,6 +522,7 @@ class Broker(RunsInBlock):
         _running.discard(self)
         server, self._server = self._server, None
         self._ended = ended
+        self._has_crashed = crash
         faults, self._faults = self._faults, None
         if server is not None:
             try:

@@ -7,6 +7,8 @@ compares them.
 
 from __future__ import annotations
 
+import difflib
+import inspect
 from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import ParamSpec, TypeVar
@@ -54,19 +56,22 @@ SETTINGS = {
 """Arguments of `Broker` and `Cluster`."""
 
 _COUNT = "Cluster(brokers=3) has several brokers"
+_COUNTS = (
+    *("broker", "num_brokers", "n_brokers", "broker_count", "size", "count"),
+    *("node", "nodes", "num_nodes", "n_nodes", "node_count"),
+)
 BROKER = {
     **SETTINGS,
-    **dict.fromkeys(("brokers", "num_brokers", "n_brokers", "nodes", "size", "count"), _COUNT),
+    **dict.fromkeys(("brokers", *_COUNTS), _COUNT),
     **dict.fromkeys(("data_dir", "datadir", "dir", "path", "data_directory"), _DIRECTORY),
 }
 _BROKERS = "write brokers=3"
+NO_DIRECTORY = "a cluster keeps its data until it is stopped only, in directories that it makes"
 CLUSTER = {
     **SETTINGS,
-    **dict.fromkeys(("num_brokers", "n_brokers", "nodes", "size", "count", "n"), _BROKERS),
+    **dict.fromkeys((*_COUNTS, "n"), _BROKERS),
     **dict.fromkeys(("port", "ports"), _FREE_PORT),
-    **dict.fromkeys(
-        ("directory", "data_dir", "path"), "a cluster keeps its data until it is stopped only"
-    ),
+    **dict.fromkeys(("directory", "data_dir", "path"), NO_DIRECTORY),
 }
 
 TOPIC = {
@@ -120,6 +125,14 @@ RESTART = {
     "clean": "write crash=True for a restart that is not clean",
 }
 """Arguments of `Broker.restart`."""
+
+CLIENT_CONFIG = {
+    **dict.fromkeys(("username", "user_name", "sasl_username", "login"), "write user='alice'"),
+    **dict.fromkeys(("password", "sasl_password"), "the password is that of users={...}"),
+    **dict.fromkeys(("sasl_mechanism", "sasl_mechanisms"), "write mechanism='SCRAM-SHA-256'"),
+    **dict.fromkeys(("client", "lib", "package", "name"), "write library='aiokafka'"),
+}
+"""Arguments of `client_config`."""
 
 _BOOTSTRAP = "use bootstrap, which has the host and the port"
 _CLIENT = "a client does it, with the settings of client_config()"
@@ -227,10 +240,16 @@ def refuses(
     `named_only` is the hint for arguments without a name, of a method that has none of them."""
 
     def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+        parameters = inspect.signature(function).parameters
+        takes_others = any(each.kind == each.VAR_KEYWORD for each in parameters.values())
+
         @wraps(function)
         def checked(*arguments: Parameters.args, **named: Parameters.kwargs) -> Result:
             __tracebackhide__ = True
             refuse(named, hints)
+            for name in () if takes_others else named.keys() - parameters.keys():
+                for near in difflib.get_close_matches(name, parameters, n=1):
+                    raise TypeError(f"{name}=...: did you mean {near}?")
             if named_only and len(arguments) > 1:
                 raise TypeError(f"{function.__name__}({arguments[1]!r}): {named_only}")
             return function(*arguments, **named)

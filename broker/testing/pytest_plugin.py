@@ -11,8 +11,12 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec, PathFinder
 from itertools import count
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -41,7 +45,24 @@ _WORKER_INPUT = "ottla_shared_broker"
 _SHARED: pytest.StashKey[SharedBrokerServer] = pytest.StashKey()
 
 
+class _NotRewritten:
+    """Finds the modules of Ottla before pytest's import hook does.
+
+    pytest rewrites the assertions of all modules of a distribution that has a plugin, which for a
+    broker of 500 modules takes seconds. They have no assertions of tests."""
+
+    @staticmethod
+    def find_spec(
+        name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name.startswith("ottla."):
+            return PathFinder.find_spec(name, path, target)
+        return None
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
+    if _NotRewritten not in sys.meta_path:
+        sys.meta_path.insert(0, _NotRewritten)
     parser.addini(
         "kafka_broker_scope",
         f"scope of the fixture kafka_broker: {', '.join(SCOPES)}",
@@ -68,8 +89,11 @@ def pytest_configure(config: pytest.Config) -> None:
         "kafka_topic(partitions=1, replication_factor=-1, name=None, config={}, **config): the "
         "topic that the fixture kafka_topic creates; topic settings with _ for .",
     )
-    _scope("kafka_broker", config)  # a wrong one is an error of the run, not of pytest
-    _is_shared(config)
+    # A wrong value is an error of the run: one line, and exit code 4.
+    scope = _scope("kafka_broker", config)
+    if _is_shared(config) and scope != "session":
+        raise pytest.UsageError("kafka_broker_shared needs kafka_broker_scope = session")
+    _settings(config)
 
 
 def _is_shared(config: pytest.Config) -> bool:
@@ -117,8 +141,6 @@ def pytest_configure_node(node: Any) -> None:
     config = node.config
     if not _is_shared(config):
         return
-    if _scope("kafka_broker", config) != "session":
-        raise pytest.UsageError("kafka_broker_shared needs kafka_broker_scope = session")
     server = config.stash.get(_SHARED, None)
     if server is None:
         from ottla.broker.testing.shared import SharedBrokerServer
@@ -176,6 +198,23 @@ def _check_alone(line: str, value: str) -> None:
             raise pytest.UsageError(f"kafka_broker_settings: {line!r}: write one name=value a line")
 
 
+def _failure(text: str) -> BaseException:
+    """Of a fixture: pytest shows the text, and no frames of this module."""
+    return pytest.fail.Exception(text, pytrace=False)
+
+
+@contextmanager
+def _failing(fixture_name: str) -> Iterator[None]:
+    """Errors of wrong settings and arguments say what to write; the frames of a broker do not."""
+    from ottla.broker.config.errors import ConfigError
+    from ottla.protocol.errors import KafkaError
+
+    try:
+        yield
+    except (ConfigError, KafkaError, TypeError, ValueError) as error:
+        raise _failure(f"{fixture_name}: {error}") from None
+
+
 @pytest.fixture(scope=_scope)
 def kafka_broker(pytestconfig: pytest.Config) -> Iterator[Broker]:
     """A running broker (`ottla.testing.Broker`); its address is `kafka_broker.bootstrap`."""
@@ -183,17 +222,20 @@ def kafka_broker(pytestconfig: pytest.Config) -> Iterator[Broker]:
     if shared is not None:
         from ottla.broker.testing.shared import SharedBroker
 
-        broker: Any = SharedBroker(*shared)
+        with _failing("kafka_broker"):
+            broker: Any = SharedBroker(*shared)
         yield broker
         return
     from ottla.broker.testing.embedded import Broker
 
-    with Broker(**_settings(pytestconfig)) as broker:
-        broker.owner = (
-            "it serves all tests of the fixture kafka_broker, and a test that starts or stops a "
-            "broker uses kafka_broker_factory"
-        )
-        yield broker
+    with _failing("kafka_broker"):
+        broker = Broker(**_settings(pytestconfig)).start()
+    broker.owner = (
+        "it serves all tests of the fixture kafka_broker, and a test that starts or stops a broker "
+        "uses kafka_broker_factory"
+    )
+    yield broker
+    broker.stop()
 
 
 @pytest.fixture(scope=_scope)
@@ -201,30 +243,51 @@ def kafka_cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
     """Three running brokers (`ottla.testing.Cluster`) on a ZooKeeper of their own."""
     from ottla.broker.testing.cluster import Cluster
 
-    with Cluster(**_settings(pytestconfig)) as cluster:
-        yield cluster
+    with _failing("kafka_cluster"):
+        cluster = Cluster(**_settings(pytestconfig)).start()
+    yield cluster
+    cluster.stop()
+
+
+class _Factory:
+    """Starts brokers for one test."""
+
+    def __init__(self, common: Mapping[str, Any]) -> None:
+        self._common = common  # those of the ini file
+        self._started: list[Broker] = []
+
+    def __call__(self, *directory: Any, **settings: object) -> Broker:
+        __tracebackhide__ = True
+        from ottla.broker.testing.embedded import Broker, setting_name
+
+        names = {setting_name(name) for name in settings}
+        given = {k: v for k, v in self._common.items() if setting_name(k) not in names}
+        arguments: dict[str, Any] = {**given, **settings}
+        broker = Broker(*directory, **arguments).start()
+        broker.owner = "kafka_broker_factory starts the broker, and the end of the test stops it"
+        self._started.append(broker)
+        return broker
+
+    if not TYPE_CHECKING:  # a type checker is to find them
+
+        def __getattr__(self, name: str) -> Any:
+            from ottla.broker.testing.embedded import Broker
+            from ottla.broker.testing.hints import missing
+
+            ours = f"it starts a broker: write broker = kafka_broker_factory(), then broker.{name}"
+            raise missing(self, name, {name: ours} if hasattr(Broker, name) else {})
+
+    def stop_all(self) -> None:
+        for broker in self._started:
+            broker.stop()
 
 
 @pytest.fixture
 def kafka_broker_factory(pytestconfig: pytest.Config) -> Iterator[Callable[..., Broker]]:
     """Start brokers for one test, with settings as arguments; each is its own cluster."""
-    from ottla.broker.testing.embedded import Broker, setting_name
-
-    started: list[Broker] = []
-
-    def start(*directory: Any, **settings: object) -> Broker:
-        names = {setting_name(name) for name in settings}
-        given = {k: v for k, v in _settings(pytestconfig).items() if setting_name(k) not in names}
-        arguments: dict[str, Any] = {**given, **settings}
-        broker = Broker(*directory, **arguments)
-        broker.start()
-        broker.owner = "kafka_broker_factory starts the broker, and the end of the test stops it"
-        started.append(broker)
-        return broker
-
-    yield start
-    for broker in started:
-        broker.stop()
+    factory = _Factory(_settings(pytestconfig))
+    yield factory
+    factory.stop_all()
 
 
 @pytest.fixture
@@ -234,14 +297,14 @@ def kafka_topic(kafka_broker: Broker, request: pytest.FixtureRequest) -> Iterato
 
     A topic whose name is given is deleted after the test."""
     broker: Any = _broker_of_topic(kafka_broker, request)
-    wanted: dict[str, Any] = {"partitions": 1}  # end_offset(kafka_topic) is that of the whole topic
-    wanted |= _marked(request) | _parameter(request)
-    name = wanted.get("name")
-    wanted["name"] = _new_name(request) if name is None else name
-    try:
+    wanted: dict[str, Any] = {}
+    with _failing("kafka_topic"):
+        for farther in (_parameter(request), *_marked(request)):
+            wanted = _over(wanted, farther)
+        wanted.setdefault("partitions", 1)  # end_offset(kafka_topic) is that of the whole topic
+        name = wanted.get("name")
+        wanted["name"] = _new_name(request) if name is None else name
         broker.create_topic(**wanted)
-    except TypeError as error:
-        raise pytest.UsageError(f"kafka_topic: {error}") from None
     yield wanted["name"]
     if name is not None and broker.is_running:
         _delete(broker, name)
@@ -255,12 +318,12 @@ def _broker_of_topic(kafka_broker: Any, request: pytest.FixtureRequest) -> Any:
         if "kafka_cluster" in used:
             found = request.getfixturevalue("kafka_cluster")
         elif "kafka_broker_factory" in used:
-            raise pytest.UsageError(
+            raise _failure(
                 "kafka_topic is a topic of kafka_broker, and this test uses kafka_broker_factory: "
                 "call create_topic of that broker, or name the fixture that starts it kafka_broker"
             )
     if not hasattr(found, "create_topic"):
-        raise pytest.UsageError(
+        raise _failure(
             f"kafka_topic creates topics on kafka_broker, which is {found!r} here: return a Broker "
             "or a Cluster of ottla.testing from that fixture"
         )
@@ -281,13 +344,31 @@ def _used_beside(name: str, item: Any) -> set[str]:
     return found
 
 
-def _marked(request: pytest.FixtureRequest) -> dict[str, Any]:
-    mark = request.node.get_closest_marker("kafka_topic")
-    if mark is not None and mark.args:
-        raise pytest.UsageError(
-            f"kafka_topic{mark.args}: name the argument, such as kafka_topic(partitions=3)"
-        )
-    return dict(mark.kwargs) if mark is not None else {}
+def _marked(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
+    """The arguments of the marks, the nearest first."""
+    marks = list(request.node.iter_markers("kafka_topic"))
+    for mark in marks:
+        if mark.args:
+            raise _failure(
+                f"kafka_topic{mark.args}: name the argument, such as kafka_topic(partitions=3)"
+            )
+    return [dict(mark.kwargs) for mark in marks]
+
+
+def _over(nearer: dict[str, Any], farther: dict[str, Any]) -> dict[str, Any]:
+    """Both, and `nearer` alone where it has the same argument or setting, also if that is written
+    in another way: retention_ms=..., "retention.ms" or in config={...}."""
+    from ottla.broker.testing.embedded import setting_name
+
+    configs = [each.get("config") or {} for each in (nearer, farther)]
+    if not all(isinstance(each, Mapping) for each in configs):
+        return {**farther, **nearer}  # create_topic refuses it
+    own = {setting_name(name) for name in nearer} | configs[0].keys()
+    kept = {name: value for name, value in farther.items() if setting_name(name) not in own}
+    config = {name: value for name, value in configs[1].items() if name not in own} | configs[0]
+    found = {**kept, **nearer}
+    found.pop("config", None)
+    return {**found, "config": config} if config else found
 
 
 def _parameter(request: pytest.FixtureRequest) -> dict[str, Any]:
@@ -297,7 +378,7 @@ def _parameter(request: pytest.FixtureRequest) -> dict[str, Any]:
         return {"name": request.param}
     if isinstance(request.param, Mapping):
         return dict(request.param)
-    raise pytest.UsageError(
+    raise _failure(
         f"kafka_topic: the parameter {request.param!r} is neither a name nor a dictionary, such as "
         "{'partitions': 3, 'retention.ms': 1000}"
     )
@@ -336,9 +417,10 @@ def pytest_fixture_post_finalizer(
 
 
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Remove the faults that the test left, and start the brokers of a cluster that it stopped."""
-    for found in item.config.stash.get(_LIVE, {}).values():
-        if hasattr(found, "start_stopped"):
+    """Remove the faults that the test left, and start the brokers that it stopped."""
+    for definition, found in item.config.stash.get(_LIVE, {}).items():
+        # One of this test only ends now.
+        if definition.scope != "function" and hasattr(found, "start_stopped"):
             found.start_stopped()
         for broker in getattr(found, "brokers", [found]):
             if getattr(broker, "is_running", False):

@@ -63,7 +63,7 @@ _WORKING = {
 _TOPIC = re.compile(r"[A-Za-z0-9._-]*\*?")
 _EXAMPLE = "such as users={'alice': 'secret'}"
 # It is a part of an option's name in JAAS.
-_USER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_USER = re.compile(r"[A-Za-z0-9][A-Za-z0-9@._-]*")
 _LOGIN_MODULES = "org.apache.kafka.common.security"
 
 
@@ -83,7 +83,7 @@ class Security:
             raise TypeError(f"tls={tls!r}: expected True or False; the certificate is made for you")
         self.tls = tls
         self.client_certificate = client_certificate
-        self.users = _checked_users(users or {})
+        self.users = {} if users is None else _checked_users(users)
         if acls is not None and not self.users:
             raise ValueError("acls need users: Broker(users={'alice': 'secret'}, acls={...})")
         if self.users:
@@ -221,10 +221,12 @@ class Security:
 def _checked_users(users: Mapping[str, str]) -> dict[str, str]:
     if not isinstance(users, Mapping):
         raise ValueError(f"users: expected a dictionary, {_EXAMPLE}, and not {users!r}")
+    if not users:
+        raise ValueError(f"users: without a user nobody can log in: name one, {_EXAMPLE}, or None")
     for name, password in users.items():
         if not isinstance(name, str) or not _USER.fullmatch(name):
             raise ValueError(
-                f"users: {name!r} has other characters than letters, digits, '.', '_' and '-'"
+                f"users: {name!r} has other characters than letters, digits, '.', '_', '-' and '@'"
             )
         if not isinstance(password, str):
             raise ValueError(f"users: the password of {name} is not text: expected {_EXAMPLE}")

@@ -149,6 +149,10 @@ class SharedFaults:
         self._desk = desk
         self._added: list[SharedFault] = []
 
+    def __repr__(self) -> str:
+        """Those that this worker added, for a test that failed."""
+        return f"<Faults of this worker {self._added}>"
+
     def __getattr__(self, kind: str) -> Callable[..., SharedFault]:
         if kind not in KINDS:
             raise missing(self, kind, FAULT_ATTRIBUTES)
@@ -192,6 +196,7 @@ class SharedBroker:
 
     def client_config(self, *arguments: Any, **named: Any) -> dict[str, Any]:
         """As `Broker.client_config`."""
+        __tracebackhide__ = True
         found: dict[str, Any] = self._desk.call("client_config", *arguments, **named)
         return found
 

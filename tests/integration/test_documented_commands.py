@@ -217,6 +217,50 @@ def test_pages_of_test_frameworks(page: str, folder: Path, stack: ExitStack) -> 
     run_page(f"docs/testing/{page}", folder, stack, variables)
 
 
+# Two classes, since Django starts no process for one; each says which broker it has.
+SPAWNED = """\
+from django.conf import settings
+from django.test import SimpleTestCase
+
+
+class One(SimpleTestCase):
+    def test_it_has_the_broker_of_the_run(self):
+        self.assertIn("127.0.0.1:", settings.KAFKA["bootstrap.servers"])
+
+
+class Other(One):
+    pass
+"""
+SPAWN = """\
+import multiprocessing
+from django.core.management import execute_from_command_line
+
+if __name__ == "__main__":
+    multiprocessing.set_start_method("spawn")
+    execute_from_command_line(["manage.py", "test", "--parallel", "2", "test_spawned"])
+"""
+
+
+def test_django_processes_that_do_not_fork_have_the_broker(folder: Path) -> None:
+    pytest.importorskip("django", reason="django is not installed")
+    write_titled_files("docs/testing/django.md", folder)
+    (folder / "test_spawned.py").write_text(SPAWNED)
+    (folder / "manage.py").write_text(SPAWN)
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    done = subprocess.run(
+        [sys.executable, "manage.py"],
+        cwd=folder,
+        env=environment(
+            folder, PYTHONPATH=os.pathsep.join(paths), DJANGO_SETTINGS_MODULE="settings"
+        ),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Ran 2 tests" in done.stderr
+
+
 def test_the_jobs_of_ci_are_yaml_that_runs_the_tests() -> None:
     github, gitlab = (
         yaml.safe_load(block.text) for block in blocks_of(ROOT / "docs/testing/ci.md")

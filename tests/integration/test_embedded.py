@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import os
 import pickle
@@ -564,3 +565,16 @@ def test_a_start_whose_id_is_taken_leaves_no_meta_properties(tmp_path: Path) -> 
                 broker.start()
             assert (tmp_path / "meta.properties").exists() is (error is None)
             broker.stop()
+
+
+def test_the_recovery_after_a_crash_of_the_test_is_no_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    with Broker(tmp_path) as broker:
+        broker.create_topic("t")
+        broker.restart(crash=True)
+        assert broker.end_offset("t") == 0
+    recovered = [line for line in caplog.records if "recovering its logs" in line.getMessage()]
+    assert [line.levelname for line in recovered] == ["INFO"]
+    assert [line for line in caplog.records if line.levelno >= logging.WARNING] == []

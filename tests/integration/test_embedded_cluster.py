@@ -60,6 +60,20 @@ def test_it_is_iterated_as_its_brokers() -> None:
             cluster[0]
 
 
+def test_a_start_starts_the_brokers_that_are_stopped() -> None:
+    with Cluster(brokers=2) as cluster:
+        with pytest.raises(RuntimeError, match="the cluster is running"):
+            cluster.start()
+        cluster.create_topic("t")
+        for broker in cluster:
+            broker.pause()
+        with pytest.raises(RuntimeError, match="no broker of the cluster is running: call start"):
+            cluster.end_offset("t")
+        cluster.start()
+        assert all(broker.is_running for broker in cluster)
+        assert cluster.end_offset("t") == 0
+
+
 async def test_in_a_coroutine() -> None:
     async with Cluster(brokers=1) as cluster:
         await asyncio.to_thread(cluster.create_topic, "t")

@@ -65,6 +65,14 @@ def test_brokers_of_a_cluster_trust_each_other() -> None:
         assert outcome({**cluster.client_config(), "acks": "all"}) == ""
 
 
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_the_name_of_a_user_may_be_a_mail_address(mechanism: Any) -> None:
+    name = "alice@example.com"
+    with Broker(users={name: "secret"}, acls={name: RULES["alice"]}) as broker:
+        broker.create_topic("orders")
+        assert outcome(broker.client_config(user=name, mechanism=mechanism)) == ""
+
+
 FIRST_USE = """
 import threading
 

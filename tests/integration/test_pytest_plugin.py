@@ -146,6 +146,7 @@ def test_a_wrong_mark_is_named(tmp_path: Path) -> None:
     assert "kafka_topic: replicas=...: write replication_factor=3" in result.stdout
     assert "name the argument, such as kafka_topic(partitions=3)" in result.stdout
     assert "Unknown topic config name: retenton.ms (did you mean retention.ms" in result.stdout
+    assert "pytest_plugin.py" not in result.stdout, result.stdout
 
 
 SHARED = """
@@ -175,6 +176,7 @@ def test_faults_name_what_they_hit(kafka_broker, kafka_topic):
     producer.produce(kafka_topic, b"v")
     assert producer.flush(60) == 0
     assert fault.wait(1) and fault.hits == 1
+    assert "Faults of this worker [<Fault error" in repr(kafka_broker.faults)
     assert "left=0" in repr(fault) and kafka_topic in repr(kafka_broker)
 
 
@@ -207,12 +209,15 @@ def test_workers_share_a_broker(tmp_path: Path) -> None:
     assert len({topic for _, topic in lines}) == 8
 
 
-def test_a_shared_broker_is_one_of_the_session(tmp_path: Path) -> None:
-    pytest.importorskip("xdist", reason="pytest-xdist is not installed")
+@pytest.mark.parametrize("workers", [[], ["-p", "xdist", "-n", "2"]])
+def test_a_shared_broker_is_one_of_the_session(tmp_path: Path, workers: list[str]) -> None:
+    if workers:
+        pytest.importorskip("xdist", reason="pytest-xdist is not installed")
     ini = "kafka_broker_shared = true\nkafka_broker_scope = module\n"
-    result = run(tmp_path, ini, SHARED, "-p", "xdist", "-n", "2")
-    assert "kafka_broker_shared needs kafka_broker_scope = session" in (
-        result.stdout + result.stderr
+    result = run(tmp_path, ini, SHARED, *workers)
+    assert result.returncode == pytest.ExitCode.USAGE_ERROR
+    assert result.stderr.strip() == (
+        "ERROR: kafka_broker_shared needs kafka_broker_scope = session"
     )
 
 
@@ -237,24 +242,68 @@ def test_it_imports_no_broker_before_it_is_asked() -> None:
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
 
 
+REWRITTEN = """
+import sys
+
+
+def is_rewritten(module):
+    return "assertion.rewrite" in type(module.__spec__.loader).__module__
+
+
+def test_a_broker(kafka_broker):
+    assert is_rewritten(sys.modules[__name__])
+    ours = {name for name in sys.modules if name.startswith("ottla.")}
+    assert "ottla.broker.server.broker_server" in ours and len(ours) > 300
+    plugin = {"ottla.broker", "ottla.broker.testing", "ottla.broker.testing.pytest_plugin"}
+    assert not {name for name in ours - plugin if is_rewritten(sys.modules[name])}
+
+
+def test_an_assertion_of_the_project_says_what_it_compared():
+    one = 1
+    assert one == 2
+"""
+
+
+def test_assertions_of_the_broker_are_not_rewritten(tmp_path: Path) -> None:
+    # As pytest does for an installed distribution with a plugin; one that is not rewritten yet.
+    (tmp_path / "conftest.py").write_text("import pytest; pytest.register_assert_rewrite('ottla')")
+    result = run(tmp_path, "filterwarnings = ignore\n", REWRITTEN)
+    assert "1 failed, 1 passed" in result.stdout, result.stdout
+    assert "assert 1 == 2" in result.stdout
+
+
 STOPPED = """
 import pytest
 
 
-def test_stops_it(kafka_broker):
+def test_stops_it(kafka_broker, kafka_topic):
     kafka_broker.stop()
-
-
-def test_comes_later(kafka_broker):
-    with pytest.raises(RuntimeError, match="kafka_broker_factory") as caught:
-        kafka_broker.create_topic("t")
-    assert "a test has stopped it" in str(caught.value)
-
-
-def test_starts_it(kafka_broker_factory, request):
-    kafka_broker = request.getfixturevalue("kafka_broker")
     with pytest.raises(RuntimeError, match="not running, a test has stopped it: it serves all"):
         kafka_broker.faults
+    with pytest.raises(RuntimeError, match="kafka_broker_factory"):
+        kafka_broker.create_topic("t")
+
+
+def test_comes_later(kafka_broker, kafka_topic):
+    assert kafka_broker.end_offset(kafka_topic) == 0
+    kafka_broker.create_topic("kept")
+
+
+def test_crashes_it(kafka_broker):
+    kafka_broker.crash()
+
+
+def test_comes_after_the_crash(kafka_broker):
+    assert kafka_broker.end_offset("kept") == 0
+
+
+def test_stops_a_cluster(kafka_cluster):
+    kafka_cluster.stop()
+
+
+@pytest.mark.kafka_topic(replication_factor=3)
+def test_comes_after_it(kafka_topic, kafka_cluster):
+    assert kafka_cluster.end_offset(kafka_topic) == 0
 
 
 def test_the_factory_starts_its_brokers(kafka_broker_factory):
@@ -264,9 +313,10 @@ def test_the_factory_starts_its_brokers(kafka_broker_factory):
 """
 
 
-def test_who_starts_and_stops_a_broker_is_named(tmp_path: Path) -> None:
+def test_a_broker_that_a_test_stopped_is_started_after_it(tmp_path: Path) -> None:
+    """And who starts and stops it is named."""
     result = run(tmp_path, example=STOPPED)
-    assert "4 passed" in result.stdout, result.stdout
+    assert "7 passed" in result.stdout, result.stdout
 
 
 FAILS = """
@@ -344,6 +394,36 @@ def test_topics_are_parametrised(tmp_path: Path) -> None:
     assert "the parameter 3 is neither a name nor a dictionary, such as" in result.stdout
     assert "the parameter None is neither" in result.stdout
     assert "kafka_topic: num_partitions=...: write partitions=3" in result.stdout
+
+
+NESTED_MARKS = """
+import pytest
+
+pytestmark = pytest.mark.kafka_topic(partitions=2, config={"cleanup.policy": "compact"})
+
+
+def settings(kafka_broker, topic, partition):
+    return kafka_broker.server.parts.replica_manager.partitions[topic, partition].log.config
+
+
+@pytest.mark.kafka_topic(retention_ms=1000, config={"segment.ms": 7000})
+class TestNested:
+    @pytest.mark.kafka_topic(retention_ms=3000)
+    def test_the_nearest_mark(self, kafka_broker, kafka_topic):
+        found = settings(kafka_broker, kafka_topic, 1)
+        assert (found.retention_ms, found.segment_ms, found.compact) == (3000, 7000, True)
+
+    @pytest.mark.parametrize("kafka_topic", [{"retention.ms": 4000}], indirect=True)
+    @pytest.mark.kafka_topic(partitions=3, config={"retention.ms": 3000})
+    def test_a_parameter(self, kafka_broker, kafka_topic):
+        found = settings(kafka_broker, kafka_topic, 2)
+        assert (found.retention_ms, found.segment_ms, found.compact) == (4000, 7000, True)
+"""
+
+
+def test_marks_and_parameters_are_merged_by_argument(tmp_path: Path) -> None:
+    result = run(tmp_path, example=NESTED_MARKS)
+    assert "2 passed" in result.stdout, result.stdout
 
 
 REPLACED = """
@@ -501,6 +581,8 @@ def test_settings_as_a_dictionary(kafka_broker_factory, tmp_path):
         kafka_broker_factory({"num.partitions": 3})
     with pytest.raises(TypeError, match="Cluster"):
         kafka_broker_factory(brokers=3)
+    with pytest.raises(AttributeError, match=r"write broker = kafka_broker_factory"):
+        kafka_broker_factory.bootstrap
     assert kafka_broker_factory(tmp_path).directory == tmp_path
 """
 
@@ -523,7 +605,30 @@ def test_the_factory_has_the_hints_of_a_broker(tmp_path: Path) -> None:
 )
 def test_a_wrong_value_in_the_settings_is_named(tmp_path: Path, given: str, words: str) -> None:
     result = run(tmp_path, f"kafka_broker_settings = {given}\n")
-    assert words in result.stdout + result.stderr
+    assert result.returncode == pytest.ExitCode.USAGE_ERROR
+    assert words in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_a_setting_that_the_broker_refuses_is_one_line(tmp_path: Path) -> None:
+    example = """
+def test_of_the_broker(kafka_broker): ...
+
+
+def test_of_the_cluster(kafka_cluster): ...
+
+
+def test_of_the_factory(kafka_broker_factory):
+    kafka_broker_factory()
+"""
+    result = run(tmp_path, "kafka_broker_settings = num.partitons=3\n", example)
+    assert "1 failed, 2 errors" in result.stdout, result.stdout
+    assert ">       kafka_broker_factory()" in result.stdout
+    for name in ("kafka_broker", "kafka_cluster"):
+        assert f"{name}: " in result.stdout
+    for inner in (".py:", "Traceback", "def "):
+        texts = result.stdout.split("= FAILURES =")[0]
+        assert inner not in texts.partition("= ERRORS =")[2], texts
 
 
 def test_tls_may_be_off_in_the_settings(tmp_path: Path) -> None:

@@ -158,16 +158,18 @@ class SecurityLog:
         )
 
     def flush(self, *, everything: bool = True) -> None:
-        """Writes how many lines were suppressed: of intervals that are over, or of all."""
-        for counts, what in (
-            (self._logins, "logins"),
-            (self._failures, "failed logins"),
-            (self._attempts, "denials and failed changes"),
+        """Writes how many lines were suppressed, at their level: of intervals that are over, or of
+        all."""
+        for counts, what, level in (
+            (self._logins, "logins", logging.INFO),
+            (self._failures, "failed logins", logging.WARNING),
+            (self._attempts, "denials and failed changes", logging.INFO),
         ):
             for event, count in counts.counted(everything=everything):
                 address, user, reason = event
                 reason = reason or f"more different {what} than are written in a minute"
-                logger.warning(
+                logger.log(
+                    level,
                     "Suppressed %d more lines of %s from %s: %s",
                     count,
                     _short(user) or "any user",

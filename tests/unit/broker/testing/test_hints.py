@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,6 +36,13 @@ CLASS: Any = {"Broker": Broker, "Cluster": Cluster}
         ("Broker", {"port": True}, "port=True: expected an int"),
         ("Broker", {"num_partitions": 3, "num.partitions": 4}, "num.partitions is given twice"),
         ("Cluster", {"size": 3}, "write brokers=3"),
+        ("Broker", {"NUM_PARTITIONS": 3}, "NUM_PARTITIONS=...: write num_partitions=..."),
+        ("Broker", {"KAFKA_NUM_PARTITIONS": 3}, "write num_partitions=..."),
+        ("Cluster", {"KAFKA_CFG_NUM_PARTITIONS": 3}, "write num_partitions=..."),
+        ("Cluster", {"broker": 3}, "broker=...: write brokers=3"),
+        ("Cluster", {"nodes": 3}, "write brokers=3"),
+        ("Cluster", {"num_nodes": 3}, "write brokers=3"),
+        ("Broker", {"num_nodes": 3}, r"Cluster\(brokers=3\)"),
         ("Cluster", {"port": 9092}, "free ports"),
         ("Cluster", {"directory": "data"}, "keeps its data until it is stopped"),
         ("Cluster", {"brokers": {"num.partitions": 3}}, "settings are named arguments"),
@@ -66,6 +74,28 @@ def test_an_argument_of_another_tool(name: str, arguments: dict[str, Any], words
 def test_a_value_of_another_shape(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         Broker(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"broker_id": 7}, "broker.id=7: the ids are 1 to 2$"),
+        ({"default_replication_factor": 3}, "2 brokers have at most 2 replicas of a topic"),
+        ({"log_dirs": "data"}, "log.dirs: a cluster keeps its data until it is stopped only"),
+        ({"log.dir": "data"}, "log.dir: a cluster keeps its data until it is stopped only"),
+    ],
+)
+def test_a_setting_that_a_cluster_chooses(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Cluster(2, **settings)
+    Cluster(2, default_replication_factor=2)
+
+
+@pytest.mark.parametrize("arguments", [{}, {"brokers": 2}])
+def test_a_cluster_has_no_directory(arguments: dict[str, int], tmp_path: Path) -> None:
+    for directory in ("data", tmp_path):
+        with pytest.raises(TypeError, match=r"Cluster\(.*keeps its data until .* write brokers=3"):
+            CLASS["Cluster"](directory, **arguments)
 
 
 @pytest.mark.parametrize(
@@ -104,12 +134,13 @@ def test_an_attribute_of_another_tool(name: str, attribute: str, words: str) -> 
 def test_topics_and_faults_have_hints_too() -> None:
     broker: Any = Broker()
     faults: Any = Faults.__new__(Faults)
+    cluster: Any = Cluster()
     for arguments, words in (
         ({"num_partitions": 3}, "num_partitions=...: write partitions=3"),
         ({"topic": "orders"}, "write name='orders'"),
         ({"replicas": 3}, "write replication_factor=3"),
     ):
-        for each in (broker, Cluster()):
+        for each in (broker, cluster):
             with pytest.raises(TypeError, match=words):
                 each.create_topic(**arguments)
     with pytest.raises(TypeError, match=r"did you mean replication_factor\?"):
@@ -128,6 +159,10 @@ def test_topics_and_faults_have_hints_too() -> None:
         (lambda: faults.drop("Fetch", delay_ms=5), r"only delay\(api, delay_ms\) has it"),
         (lambda: faults.disconnect("Fetch", code="NOT_CONTROLLER"), "only error"),
         (lambda: broker.restart(5), r"restart\(5\): write restart\(\) or restart\(crash=True\)"),
+        (lambda: broker.client_config(libary="java"), r"libary=...: did you mean library\?"),
+        (lambda: broker.client_config(username="alice"), "username=...: write user='alice'"),
+        (lambda: cluster.client_config(mechansim="PLAIN"), "did you mean mechanism"),
+        (lambda: broker.restart(crahs=True), r"did you mean crash\?"),
         (lambda: broker.restart(timeout=5), "returns when clients are served"),
         (lambda: Fault.__new__(Fault).wait(timeout=1), r"timeout=...: write wait\(2, seconds=5\)"),
     ):
@@ -154,6 +189,7 @@ def test_a_hint_hides_neither_a_setting_nor_a_name_of_the_class() -> None:
         (Broker.create_topic, hints.TOPIC),
         (Cluster.create_topic, hints.TOPIC),
         (Broker.restart, hints.RESTART),
+        (Broker.client_config, hints.CLIENT_CONFIG),
         (Fault.wait, hints.WAIT),
         *((getattr(Faults, each), table) for each, table in hints.FAULT_KINDS.items()),
     ):

@@ -90,6 +90,7 @@ def test_rules() -> None:
         (USERS, {"alice": "READ topic:x"}, "expected a list of rules for alice"),
         (USERS, {"alice": None}, "expected a list of rules for alice"),
         (USERS, [("alice", [])], "acls: expected {name: "),
+        ({}, None, "users: without a user nobody can log in: name one, such as users={"),
         (["alice"], None, "users: expected a dictionary, such as users={"),
         ({"alice": None}, None, "the password of alice is not text"),
     ],

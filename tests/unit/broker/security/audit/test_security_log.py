@@ -90,6 +90,18 @@ def test_many_wrong_passwords_leave_lines_and_a_number(caplog: pytest.LogCapture
     assert fields(caplog.records[-1])["suppressed"] == 1525 - LINES_OF_EVENT
 
 
+def test_the_number_has_the_level_of_the_lines(caplog: pytest.LogCaptureFixture) -> None:
+    log = SecurityLog(None)
+    for _ in range(LINES_OF_EVENT + 1):
+        log.logged_in(connection(), LOGIN)
+        log.login_failed(connection(), LOGIN, "no")
+        log.denied(context(), "READ", "Topic:LITERAL:secret")
+    caplog.clear()
+    log.flush()
+    assert [line.levelname for line in caplog.records] == ["INFO", "WARNING", "INFO"]
+    assert all("Suppressed 1 more lines" in text for text in caplog.messages)
+
+
 async def test_the_number_is_written_after_an_interval(caplog: pytest.LogCaptureFixture) -> None:
     delays: list[Any] = []
     seconds = [0.0]
