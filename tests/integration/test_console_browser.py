@@ -536,3 +536,44 @@ def test_records_that_could_not_be_requested_are_requested_again(
     finally:
         console._pages["messages"] = kept
     browser.complaints.clear()  # the response with 503
+
+
+def test_typing_in_a_search_while_responses_arrive(browser: Browser) -> None:
+    """Each response was requested with fewer letters than there are when it arrives."""
+    browser.evaluate("""
+      const sent = window.fetch
+      window.fetch = async (...given) => {
+        await new Promise((done) => setTimeout(done, 150))
+        return sent(...given)
+      }
+    """)
+    for page, text in (("topics", "orders"), ("events", "Newest first"), ("settings", "log.dirs")):
+        go(browser, page, text)
+        browser.evaluate("document.getElementById('search').focus()")
+        drawn = "document.querySelector('main .heading').nextSibling.isMarked = true"
+        browser.evaluate(drawn)
+        for number, letter in enumerate("abcdefghijkl"):
+            browser.write(letter)
+            time.sleep((0.1, 0.25, 0.4)[number % 3])
+        found = "[document.getElementById('search').value, document.activeElement.selectionStart]"
+        assert browser.evaluate(found) == ["abcdefghijkl", 12], page
+        # The page has been drawn meanwhile, and the address has all letters.
+        assert not browser.evaluate("document.querySelector('main .heading').nextSibling.isMarked")
+        browser.wait_for(lambda: browser.evaluate("location.hash").endswith("search=abcdefghijkl"))
+
+
+def test_back_closes_a_dialog_alone(browser: Browser) -> None:
+    go(browser, "topic/orders", "Partitions")
+    go(browser, f"topic/{LONG}", "Partitions")
+    browser.evaluate("document.getElementById('delete').focus()")
+    browser.press("Enter")
+    browser.wait_for("All its records are deleted")
+    browser.evaluate("history.back()")
+    browser.wait_for(lambda: browser.evaluate("document.querySelector('dialog')") is None)
+    assert browser.evaluate("location.hash") == f"#topic/{LONG}"
+    assert LONG in browser.text()
+    assert browser.focused() == "delete"
+    browser.evaluate("history.back()")
+    browser.wait_for(lambda: LONG not in browser.text() and "Partitions" in browser.text())
+    # The same button of another topic is not what had the focus.
+    assert browser.evaluate("document.activeElement === document.body")

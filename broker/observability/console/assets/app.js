@@ -38,7 +38,10 @@ function place() {
   const words = path.split('/').map((word) => { try { return decodeURIComponent(word) } catch { return word } })
   const context = { path: words[0] ? words : ['cluster'], query: Object.fromEntries(new URLSearchParams(query)) }
   context.set = (changes, { push = false } = {}) => {
-    const next = hash(context.path, { ...context.query, ...changes })
+    // A field that stays on the page is older than what was chosen meanwhile.
+    const here = place()
+    if (here.path.join('/') !== context.path.join('/')) return
+    const next = hash(context.path, { ...here.query, ...changes })
     if (push) { location.hash = next; return }
     history.replaceState(null, '', next)
     context.query = place().query
@@ -82,7 +85,7 @@ async function draw() {
   try {
     const content = await viewOf(context)(context)
     if (mine !== drawing) return
-    keepFocus(() => page.replaceChildren(...content.filter(Boolean)))
+    keepFocus(content.flat(Infinity).filter(Boolean), drawn === now)
     if (drawn !== now) {
       if (drawn) window.scrollTo(0, 0)
       drawn = now
@@ -160,17 +163,30 @@ function stale(why, isSilent = false) {
   if (why && !document.title.startsWith('! ')) document.title = `! ${document.title}`
 }
 
+// Content in place of other content, around the field of a search that somebody types into: moved or made again,
+// it would lose the focus, letters typed since the request, and the word that the keyboard of a phone composes.
+function exchange(where, content, field) {
+  const kept = [...where.childNodes].find((each) => each.contains(field))
+  const at = kept ? content.findIndex((each) => each.id === 'search' || each.querySelector?.('#search')) : -1
+  if (at < 0) { where.replaceChildren(...content); return }
+  for (const each of [...where.childNodes]) if (each !== kept) each.remove()
+  kept.before(...content.slice(0, at))
+  kept.after(...content.slice(at + 1))
+  if (kept !== field) exchange(kept, [...content[at].childNodes], field)
+}
+
 // A page that is drawn again must not take the focus, nor the scrolling, nor what is open, from its user.
-function keepFocus(change) {
+function keepFocus(content, isSame) {
   const before = document.activeElement
   const isHere = page.contains(before)
   const address = before?.getAttribute?.('href')
   const opened = [...page.querySelectorAll('details[open]')].map((each) => each.id)
   const [id, from, to, scroll] = [before?.id, before?.selectionStart, before?.selectionEnd, window.scrollY]
   const same = [...page.querySelectorAll('a')].filter((each) => each.getAttribute('href') === address).indexOf(before)
-  change()
+  exchange(page, content, isSame && id === 'search' ? before : null)
+  if (!isSame) return
   for (const each of opened) document.getElementById(each)?.setAttribute('open', '')
-  if (isHere && before !== page) {
+  if (isHere && before !== page && before !== document.activeElement) {
     const after = id ? document.getElementById(id) : address ? [...page.querySelectorAll('a')].filter((each) => each.getAttribute('href') === address)[Math.max(0, same)] : null
     after?.focus({ preventScroll: true })
     if (from !== undefined && from !== null && after?.setSelectionRange) try { after.setSelectionRange(from, to) } catch { /* a number field has no selection */ }
@@ -221,7 +237,20 @@ document.addEventListener('keydown', (event) => {
   }
 })
 document.getElementById('skip').addEventListener('click', (event) => { event.preventDefault(); page.focus() })
-addEventListener('hashchange', () => { document.querySelector('dialog[open]')?.close(); keepToken(); clearTimeout(typing); isTurned = true; tabs(); draw() })
+addEventListener('hashchange', (event) => {
+  const open = document.querySelector('dialog[open]')
+  if (open) {
+    // The button "back" closes it alone; the page below stays.
+    open.close()
+    history.pushState(null, '', event.oldURL)
+    return
+  }
+  keepToken()
+  clearTimeout(typing)
+  isTurned = true
+  tabs()
+  draw()
+})
 // Charts have a width. The bars of a phone's browser change the height with each scroll.
 addEventListener('resize', () => {
   if (innerWidth === width) return
