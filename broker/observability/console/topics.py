@@ -11,7 +11,11 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.cluster.cluster_problems import is_under_replicated
+from ottla.broker.cluster.cluster_problems import (
+    MIN_ISR,
+    is_below_min_isr,
+    is_under_replicated,
+)
 from ottla.broker.handlers.admin.describe_configs import BROKER_REMOTE
 from ottla.broker.observability.console.cluster_client import (
     EARLIEST,
@@ -166,6 +170,12 @@ class TopicViews:
             list_offsets(self._client, viewer, partitions, EARLIEST),
             described(self._client, viewer, TOPIC, name),
         )
+        min_isr = next((int(each["value"]) for each in settings[0] if each["name"] == MIN_ISR), 0)
+        below = {
+            index
+            for index, state in found.partitions.items()
+            if state.leader >= 0 and is_below_min_isr(state.replicas, state.isr, min_isr)
+        }
         rows = []
         for index in shown:
             state = found.partitions[index]
@@ -178,6 +188,7 @@ class TopicViews:
                     "leader_epoch": state.leader_epoch,
                     "replicas": state.replicas,
                     "isr": state.isr,
+                    "below_min_isr": index in below,
                     "adding": sorted((adding or {}).get((name, index), ())),
                     "reassigned": (name, index) in (adding or {}),
                     "start_offset": starts.found.get(key),
@@ -187,6 +198,7 @@ class TopicViews:
             )
         row = _row(found, adding)
         row["troubled"] = len(troubled)
+        row["below_min_isr"] = len(below)
         if measured:
             row |= _measures(found, sizes[0], ends.found, starts.found)
         remote: dict[str, Any] | None = None

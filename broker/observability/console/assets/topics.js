@@ -8,6 +8,7 @@ import { access } from './security.js'
 import { advice, atLeast, badge, bytes, button, el, explained, hash, heading, lacking, link, notes, number, pager, panel, search, several, table, tone } from './views.js'
 
 const health = (row) => (row.offline ? tone('bad', `${row.offline} offline`)
+  : row.below_min_isr ? tone('bad', `${row.below_min_isr} below min.insync.replicas: acks=all is refused`)
   : row.under_replicated ? tone('warn', `${row.under_replicated} under-replicated`) : row.reassigned ? tone('', `${row.reassigned} being reassigned`) : tone('good', 'in sync'))
 
 // The replication factor, of partitions that differ the least and the greatest.
@@ -17,7 +18,7 @@ const factor = (row) => (row.least_replicas === row.replicas ? number(row.replic
 function inSync(row) {
   const missing = row.replicas.filter((each) => !row.isr.includes(each) && !row.adding.includes(each))
   const left = row.adding.filter((each) => !row.isr.includes(each))
-  return [tone(missing.length ? 'warn' : '', row.isr.join(', ')), row.reassigned ? [' ', badge(left.length ? `reassignment: copying to broker ${left.join(', ')}` : 'reassignment')] : null]
+  return [tone(missing.length ? 'warn' : '', row.isr.join(', ')), row.below_min_isr ? [' ', badge('below min.insync.replicas', 'bad')] : null, row.reassigned ? [' ', badge(left.length ? `reassignment: copying to broker ${left.join(', ')}` : 'reassignment')] : null]
 }
 
 // Lines of name=value.
