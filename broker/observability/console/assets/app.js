@@ -10,6 +10,7 @@ import { advice, el, hash, panel } from './views.js'
 
 const REFRESH_MS = 3000
 const TYPING_MS = 200
+const LOADING_MS = 300
 const TABS = { cluster: 'Cluster', topics: 'Topics', groups: 'Groups', events: 'Events', security: 'Security', settings: 'Settings' }
 const VIEWS = { cluster, topics, topic, records, groups, group, events, security, settings }
 // Pages of one thing, whose name follows in the address.
@@ -42,11 +43,14 @@ function place() {
     const here = place()
     if (here.path.join('/') !== context.path.join('/')) return
     const next = hash(context.path, { ...here.query, ...changes })
-    if (push) { location.hash = next; return }
+    // The same address is asked for again.
+    if (push && location.hash === next) draw(true)
+    else if (push) location.hash = next
+    if (push) return
     history.replaceState(null, '', next)
     context.query = place().query
     clearTimeout(typing)
-    typing = setTimeout(draw, TYPING_MS)
+    typing = setTimeout(() => draw(true), TYPING_MS)
   }
   // Of a chart, as one of so many beside each other; the style sheet divides the page alike.
   context.width = (columns) => {
@@ -76,12 +80,14 @@ function tokenForm() {
   el('p', { class: 'quiet', id: 'wrong-token', role: 'alert', hidden: true }, 'The broker refused this token: it is not that of its setting ottla.console.token.'))
 }
 
-async function draw() {
+// `isAsked`: somebody waits for it, and is told so.
+async function draw(isAsked = false) {
   const mine = ++drawing
   const context = place()
   const now = context.path.join('/')
   pending += 1
   leaveRecords(context)
+  const late = isAsked ? setTimeout(loading, LOADING_MS, mine) : 0
   try {
     const content = await viewOf(context)(context)
     if (mine !== drawing) return
@@ -109,7 +115,16 @@ async function draw() {
     failed(error, now)
   } finally {
     pending -= 1
+    clearTimeout(late)
+    if (mine === drawing) document.body.classList.remove('loading')
   }
+}
+
+function loading(mine) {
+  if (mine !== drawing) return
+  document.body.classList.add('loading')
+  state.className = ''
+  state.textContent = 'loading…'
 }
 
 // What was shown before stays, dimmed, with its time: in an outage it is the last that is known.
@@ -249,7 +264,7 @@ addEventListener('hashchange', (event) => {
   clearTimeout(typing)
   isTurned = true
   tabs()
-  draw()
+  draw(true)
 })
 // Charts have a width. The bars of a phone's browser change the height with each scroll.
 addEventListener('resize', () => {
@@ -263,8 +278,8 @@ document.addEventListener('visibilitychange', () => { if (!document.hidden && is
 whenDone(() => {
   // The page of what was deleted is gone.
   const { path } = place()
-  if (path.length > 1 && drawn.startsWith('topic/')) ask('topic', { name: path[1] }).then(draw, () => { location.hash = '#topics' })
-  else if (path.length > 1 && drawn.startsWith('group/')) ask('group', { name: path[1] }).then(draw, () => { location.hash = '#groups' })
+  if (path.length > 1 && drawn.startsWith('topic/')) ask('topic', { name: path[1] }).then(() => draw(), () => { location.hash = '#topics' })
+  else if (path.length > 1 && drawn.startsWith('group/')) ask('group', { name: path[1] }).then(() => draw(), () => { location.hash = '#groups' })
   else draw()
 })
 // A page that takes long is waited for: another request would be no faster.

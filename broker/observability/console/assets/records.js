@@ -319,19 +319,19 @@ function recordsPage(context, found) {
   const { query } = context
   const fromEnd = !query.offset && !query.time
   const single = found.partitions.length === 1 ? found.partitions[0] : null
-  const range = single ? `offsets ${number(single.start_offset)} to ${number(single.end_offset)}` : several(found.partitions.length, 'partition')
+  const range = found.unread ? `${number(found.read)} of ${several(found.read + found.unread, 'partition')}; ${number(found.unread)} ${found.unread === 1 ? 'was' : 'were'} not read` : single ? `offsets ${number(single.start_offset)} to ${number(single.end_offset)}` : several(found.partitions.length, 'partition')
   const onward = single && !found.at_end && !fromEnd
     ? el('a', { href: hash(context.path, { ...query, offset: single.next, time: '' }) }, 'next records ›') : null
   const older = single && fromEnd && single.first > single.start_offset
     ? el('a', { href: hash(context.path, { ...query, offset: Math.max(single.start_offset, single.first - 50) }) }, '‹ older records') : null
   const rows = fromEnd ? [...found.records].reverse() : found.records
   const isFiltered = query.key || query.value
-  const isUnsearched = isFiltered && (fromEnd ? found.partitions.some((each) => each.first > each.start_offset) : !found.at_end)
+  const isUnsearched = isFiltered && (found.unread || (fromEnd ? found.partitions.some((each) => each.first > each.start_offset) : !found.at_end))
   const empty = isFiltered ? 'No record that was searched matches the filter.' : !found.partitions.length ? 'No partition has a leader that can be read.' : found.unread ? `No records in the partitions that were read; ${several(found.unread, 'partition')} could not be.` : found.partitions.every((each) => each.end_offset === each.start_offset) ? 'The topic has no records.' : 'No records from here on.'
   return [
     ...recordsHead(context, found, false),
     panel(null, chooser(context),
-      el('p', { class: 'quiet', role: 'status' }, `${several(found.records.length, 'record')} shown, ${fromEnd ? 'newest first' : 'oldest first'}; scanned ${number(found.scanned)} (${bytes(found.scanned_bytes)}) of ${range}${found.at_end ? ', up to the end' : ''}. `,
+      el('p', { class: 'quiet', role: 'status' }, `${several(found.records.length, 'record')} shown, ${fromEnd ? 'newest first' : 'oldest first'}; scanned ${number(found.scanned)} (${bytes(found.scanned_bytes)}) of ${range}${found.at_end && !found.unread ? ', up to the end' : ''}. `,
         isUnsearched ? 'The rest was not searched. ' : isFiltered && found.is_cut ? 'More records match. ' : null, older, ' ', onward,
         !single && !fromEnd && !found.at_end ? ['More follow: choose ', link(['records', topic], 'one partition', { ...query, partition: '0' }), ' to go through all.'] : null,
         !single && fromEnd && found.is_cut ? ['For older records choose ', link(['records', topic], 'one partition', { ...query, partition: String(found.partitions[0]?.partition ?? 0) }), ', an offset or a time.'] : null)),

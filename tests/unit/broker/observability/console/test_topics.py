@@ -48,7 +48,9 @@ class Client:
         self.metadata.snapshot = MetadataSnapshot({}, topics, {}, (1, 1))
         self.asked: list[int] = []
 
-    async def ask_each(self, viewer: Viewer, requests: dict[int, Any], kind: Any) -> Responses:
+    async def ask_each(
+        self, viewer: Viewer, requests: dict[int, Any], kind: Any, **_: Any
+    ) -> Responses:
         for request in requests.values():
             self.asked.append(sum(len(topic.partitions) for topic in request.topics))
         return Responses({}, [f"Broker {each} did not respond." for each in requests])
