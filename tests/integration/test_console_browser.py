@@ -5,7 +5,9 @@ Skipped where there is no Chromium; `make test-console` runs every page of a clu
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +18,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ottla.broker.observability.console import record_views
 from ottla.broker.observability.console.cluster_client import NoResponse
+from ottla.protocol.partitioner import partition_for_key
 from ottla.testing import Broker
 from tests.console.browser import Browser, executable
 from tests.console.check import go
@@ -577,3 +580,69 @@ def test_back_closes_a_dialog_alone(browser: Browser) -> None:
     browser.wait_for(lambda: LONG not in browser.text() and "Partitions" in browser.text())
     # The same button of another topic is not what had the focus.
     assert browser.evaluate("document.activeElement === document.body")
+
+
+def test_a_record_without_a_key_has_none(broker: Broker, browser: Browser) -> None:
+    broker.create_topic("keys", partitions=3)
+    page = ConsoleClient(broker.server.metrics_port)
+
+    def produce(key: str, kind: str = "typed") -> dict[str, Any]:
+        go(browser, "topic/keys", "Partitions")
+        browser.evaluate("document.getElementById('produce').click()")
+        browser.write(f"with {key}")
+        for name, value in (("key", key), ("keyKind", kind)):
+            browser.evaluate(f"document.getElementById('field-{name}').value = '{value}'")
+        browser.evaluate("document.getElementById('submit').click()")
+        browser.wait_for(lambda: browser.evaluate("document.querySelector('dialog')") is None)
+        rows = page.get("messages?topic=keys&value=with")["records"]
+        return next(row for row in rows if row["value"]["text"] == f"with {key}")
+
+    # As the producers of Java do.
+    key = "some"
+    assert produce(key)["partition"] == partition_for_key(key.encode(), 3)
+    assert produce("")["key"] is None
+    page.act("record/produce", topic="keys", partition=1, key="", value="empty")
+    go(browser, "records/keys?value=empty", "1 record shown")
+    assert "(empty)" in browser.text()
+
+
+def test_a_device_that_is_offline_says_so(browser: Browser) -> None:
+    go(browser, "topic/orders", "Partitions")
+    network = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+    browser.call("Network.emulateNetworkConditions", offline=True, **network)
+    try:
+        browser.wait_for("This device is offline. The page shows the state of")
+        assert "consoles of other brokers" not in browser.text()
+    finally:
+        browser.call("Network.emulateNetworkConditions", offline=False, **network)
+    browser.wait_for(lambda: browser.evaluate("document.body.className") == "")
+    browser.complaints.clear()  # the requests that failed
+
+
+def test_the_clock_of_a_page_that_follows_goes_on(browser: Browser) -> None:
+    go(browser, "records/orders?follow=1", "since this page follows")
+    shown = "document.getElementById('state').textContent"
+    before = browser.evaluate(shown)
+    browser.wait_for(lambda: browser.evaluate(shown) != before)
+
+
+def test_a_page_that_takes_long_says_that_it_is_loading(broker: Broker, browser: Browser) -> None:
+    console = broker.server._http._content.console  # type: ignore[union-attr]
+    kept = console._pages["messages"]
+    go(browser, "records/orders", "scanned")
+    released = threading.Event()
+
+    async def slow(*given: Any) -> Any:
+        await asyncio.to_thread(released.wait, SECONDS)
+        return await kept(*given)
+
+    console._pages["messages"] = slow
+    try:
+        browser.evaluate("document.getElementById('browse').click()")  # with the same search
+        browser.wait_for("loading…")
+        assert browser.evaluate("document.body.className") == "loading"
+    finally:
+        released.set()
+        console._pages["messages"] = kept
+    browser.wait_for(lambda: browser.evaluate("document.body.className") == "")
+    assert "loading…" not in browser.text()

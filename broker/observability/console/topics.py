@@ -8,6 +8,7 @@ Brokers report counts and lags of remote storage (KIP-405) under a key of their 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,7 @@ from ottla.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from ottla.protocol.partitioner import partition_for_key
 from ottla.protocol.records.builder import build_batch
 from ottla.protocol.steps import over
 from ottla.protocol.topics import TopicPartition
@@ -469,8 +471,12 @@ class TopicActions:
             check(row.error_code, row.error_message)
 
     async def produce(self, given: Parameters, viewer: Viewer) -> dict[str, Any]:
-        """One record with acks=all; key and value are texts, or null."""
-        topic, partition = given.text("topic"), given.exact("partition", 0, (1 << 31) - 1)
+        """One record with acks=all; key and value are texts, or null. Partition -1 is that of the
+        key, as producers choose it; without a key, one that has a leader."""
+        topic, partition = given.text("topic"), given.exact("partition", -1, (1 << 31) - 1)
+        key = _encoded(given.optional_text("key"))
+        if partition < 0:
+            partition = self._partition(topic, key)
         state = self._client.metadata.snapshot.partition(topic, partition)
         if state is None:
             raise KafkaError(
@@ -487,7 +493,7 @@ class TopicActions:
             [
                 (
                     self._now_ms(),
-                    _encoded(given.optional_text("key")),
+                    key,
                     _encoded(given.optional_text("value")),
                     headers,
                 )
@@ -504,6 +510,17 @@ class TopicActions:
                 return {"done": f"Produced to {topic}-{partition} at offset {offset}.",
                         "offset": offset}  # fmt: skip
         raise InvalidParameter("the leader returned no offset")
+
+    def _partition(self, topic: str, key: bytes | None) -> int:
+        found = self._client.metadata.snapshot.topics.get(topic)
+        if found is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {topic[:249]}."
+            )
+        if key is not None:
+            return partition_for_key(key, len(found.partitions))
+        led = [index for index, state in found.partitions.items() if state.leader >= 0]
+        return random.choice(led or list(found.partitions))
 
 
 def _encoded(text: str | None) -> bytes | None:

@@ -105,10 +105,7 @@ async function draw(isAsked = false) {
     isOwed = false
     if (!brokers) learnBrokers()
     document.title = `${context.path.slice(1).join(' ') || TABS[context.path[0]]} – Ottla`
-    drawnAt = new Date().toLocaleTimeString('sv')
-    state.className = 'live'
-    state.textContent = drawnAt
-    stale('')
+    current()
   } catch (error) {
     if (mine !== drawing) return
     isOwed = error instanceof NoResponse || error instanceof Unavailable
@@ -118,6 +115,14 @@ async function draw(isAsked = false) {
     clearTimeout(late)
     if (mine === drawing) document.body.classList.remove('loading')
   }
+}
+
+// What is shown is the state of now.
+function current() {
+  drawnAt = new Date().toLocaleTimeString('sv')
+  state.className = 'live'
+  state.textContent = drawnAt
+  stale('')
 }
 
 function loading(mine) {
@@ -138,13 +143,14 @@ function failed(error, now) {
   }
   const isPassing = error instanceof NoResponse || error instanceof Unavailable
   if (!isPassing && !(error instanceof NotFound)) console.warn(error)
+  const isSilent = error instanceof NoResponse && !error.isOffline
   state.className = 'bad'
-  state.textContent = error instanceof NoResponse ? 'no response' : error instanceof NotFound ? 'not found' : 'failed'
+  state.textContent = error.isOffline ? 'offline' : error instanceof NoResponse ? 'no response' : error instanceof NotFound ? 'not found' : 'failed'
   if (isPassing && shown === now) {
-    stale(`${error.message} The page shows the state of ${drawnAt}.`, error instanceof NoResponse)
+    stale(`${error.message} The page shows the state of ${drawnAt}.`, isSilent)
     return
   }
-  if (isPassing) stale(error.message, error instanceof NoResponse)
+  if (isPassing) stale(error.message, isSilent)
   else stale('')
   page.replaceChildren(panel(error instanceof NotFound ? 'Not found' : 'This page cannot be shown', el('p', { role: 'alert' }, advice(error.message)),
     el('p', { class: 'quiet' }, error instanceof NotFound ? 'Choose a page above.' : isPassing ? 'It is requested again every few seconds.' : 'Reload it, or choose another page above.')))
@@ -274,6 +280,8 @@ addEventListener('resize', () => {
   clearTimeout(typing)
   typing = setTimeout(draw, TYPING_MS)
 })
+addEventListener('followed', current)
+addEventListener('online', () => { if (!pending && document.body.classList.contains('stale')) ping() })
 document.addEventListener('visibilitychange', () => { if (!document.hidden && isLive()) draw() })
 whenDone(() => {
   // The page of what was deleted is gone.

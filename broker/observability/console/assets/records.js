@@ -4,19 +4,18 @@ import { NoResponse, NotFound, TokenNeeded, Unavailable, act, ask, load, tell } 
 import { dialog, say } from './forms.js'
 import { badge, bytes, button, decoded, el, hash, heading, link, notes, number, panel, several, table, when, zone } from './views.js'
 
-export function produceForm(topic, partitions, partition = 0) {
-  const nullable = (text, kind) => (kind === 'null' ? null : text)
+export function produceForm(topic) {
   const kinds = [['text', 'this text'], ['null', 'null']]
   dialog(`Produce to ${topic}`, [
     { name: 'value', label: 'Value', type: 'area' },
     { name: 'valueKind', label: 'Value is', type: 'select', options: kinds, value: 'text', hint: 'null deletes the key in a compacted topic' },
     { name: 'key', label: 'Key' },
-    { name: 'keyKind', label: 'Key is', type: 'select', options: [['null', 'null'], ['text', 'this text']], value: 'text' },
+    { name: 'keyKind', label: 'Key is', type: 'select', options: [['typed', 'this text; null if there is none'], ['empty', 'empty, not null']], value: 'typed' },
     { name: 'headers', label: 'Headers', type: 'area', rows: 2, hint: 'one on each line, such as trace=1' },
-    { name: 'partition', label: 'Partition', type: 'number', value: partition, min: 0, max: partitions - 1 },
+    { name: 'partition', label: 'Partition', type: 'number', min: 0, example: 'by key', hint: 'empty: by key; without a key any one' },
   ], 'Produce', (given) => act('record/produce', {
-    topic, partition: Number(given.partition),
-    key: nullable(given.key, given.keyKind), value: nullable(given.value, given.valueKind),
+    topic, partition: given.partition === '' ? -1 : Number(given.partition),
+    key: given.keyKind === 'empty' ? '' : given.key || null, value: given.valueKind === 'null' ? null : given.value,
     headers: given.headers.split('\n').filter((line) => line.trim()).map((line) => {
       const at = line.indexOf('=')
       return at < 0 ? { name: line.trim(), value: null } : { name: line.slice(0, at).trim(), value: line.slice(at + 1) }
@@ -235,6 +234,7 @@ class Follower {
       try {
         const found = await ask('follow', { ...asked(this.topic, this.query), offset: '-1', time: '-1', follower: this.name, at: this.at })
         if (this.isStopped) return
+        dispatchEvent(new Event('followed'))
         this.at = this.positions(found)
         this.arrived += found.records.length
         this.rows = [...[...found.records].reverse(), ...this.rows].slice(0, KEPT)
@@ -303,15 +303,14 @@ export async function records(context) {
     panel(null, chooser(context), follower.status), panel(null, follower.place)]
 }
 
-function recordsHead(context, { partitions, may_produce: mayProduce }, isFollowing) {
+function recordsHead(context, { may_produce: mayProduce }, isFollowing) {
   const [, topic] = context.path
-  const last = Math.max(0, ...partitions.map((each) => each.partition))
   const follow = isFollowing
     ? button('follow', 'Stop following', () => context.set({ follow: '' }, { push: true }))
     : button('follow', 'Follow new records', () => context.set({ follow: '1', offset: '', time: '' }, { push: true }))
   return [heading([[['topics'], 'Topics'], [['topic', topic], topic]], 'records', follow,
     button('download', 'Download', () => save(topic, context.query)), button('link', 'Copy link', copyLink),
-    mayProduce ? button('produce', 'Produce', () => produceForm(topic, last + 1, partitions.length === 1 ? last : 0)) : null)]
+    mayProduce ? button('produce', 'Produce', () => produceForm(topic)) : null)]
 }
 
 function recordsPage(context, found) {

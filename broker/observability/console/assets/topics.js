@@ -92,7 +92,7 @@ export async function topic(context) {
   return [
     heading([[['topics'], 'Topics']], found.name,
       found.may.read ? el('a', { class: 'button', href: hash(['records', name]) }, 'Browse records') : null,
-      found.may.write ? button('produce', 'Produce', () => produceForm(name, found.partitions)) : null,
+      found.may.write ? button('produce', 'Produce', () => produceForm(name)) : null,
       found.may.alter ? button('partitions', 'Add partitions', () => partitionsForm(found)) : null,
       found.may.delete ? button('delete', 'Delete', () => deletion('topic', name, 'name', 'topic/delete', 'All its records are deleted on all brokers. This cannot be undone.'), 'danger') : null),
     el('p', { class: 'quiet' }, `${found.records === null || (found.records_unknown && !found.records) ? 'records: unknown' : atLeast(found.records, found.records_unknown, (count) => several(count, 'record'))}, ${found.size_bytes === null || (found.size_unknown && !found.size_bytes) ? 'size: unknown' : `${atLeast(found.size_bytes, found.size_unknown, bytes)} in all replicas`}, ${several(found.partitions, 'partition')}, ${factor(found)} ${found.replicas === 1 ? 'replica' : 'replicas'} each; `, health(found)),
