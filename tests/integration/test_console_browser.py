@@ -313,6 +313,7 @@ def test_following_leaves_what_is_read_where_it_is(broker: Broker, browser: Brow
     page = ConsoleClient(broker.server.metrics_port)
     page.act("topic/delete", name="followed", confirm="followed")
     browser.wait_for("Following has stopped: There is no topic followed.")
+    assert "Stop following" not in browser.text()
     assert "newest 0" in browser.text()
     asked = len([each for each in browser.addresses if "/api/follow" in each])
     time.sleep(4)  # more than a pause between two tries
@@ -373,7 +374,7 @@ def test_a_broker_that_died_dims_its_page(chromium: Browser) -> None:
     page = chromium
     with Broker(**settings) as dying:
         dying.create_topic("orders")
-        page.open(f"http://127.0.0.1:{dying.server.metrics_port}/console")
+        page.open(f"http://127.0.0.1:{dying.server.metrics_port}/console#cluster")
         page.wait_for("All brokers respond")
         go(page, "topic/orders", "Partitions")
         dying.stop()
@@ -383,7 +384,10 @@ def test_a_broker_that_died_dims_its_page(chromium: Browser) -> None:
         assert "Partitions" in page.text()  # what was known last
         assert page.evaluate("document.title").startswith("! ")
         assert page.evaluate("document.getElementById('state').textContent") == "no response"
-        # Another page is not mistaken for one.
+        # What was seen of another page stays; one that was not is not mistaken for it.
+        page.evaluate("location.hash = '#cluster'")
+        page.wait_for("Records appended")
+        assert "The page shows the state of" in page.text()
         page.evaluate("location.hash = '#groups'")
         page.wait_for("This page cannot be shown")
         page.evaluate("location.hash = '#topics'")
@@ -570,7 +574,7 @@ def test_back_closes_a_dialog_alone(browser: Browser) -> None:
     go(browser, f"topic/{LONG}", "Partitions")
     browser.evaluate("document.getElementById('delete').focus()")
     browser.press("Enter")
-    browser.wait_for("All its records are deleted")
+    browser.wait_for("This cannot be undone")
     browser.evaluate("history.back()")
     browser.wait_for(lambda: browser.evaluate("document.querySelector('dialog')") is None)
     assert browser.evaluate("location.hash") == f"#topic/{LONG}"
@@ -646,3 +650,40 @@ def test_a_page_that_takes_long_says_that_it_is_loading(broker: Broker, browser:
         console._pages["messages"] = kept
     browser.wait_for(lambda: browser.evaluate("document.body.className") == "")
     assert "loading…" not in browser.text()
+
+
+def test_back_leads_to_where_one_was(broker: Broker, browser: Browser) -> None:
+    for number in range(40):
+        broker.create_topic(f"many-{number:02}", partitions=1)
+    browser.resize(*PHONE)
+    go(browser, "topics?search=many-", "many-39")
+    browser.evaluate("scrollTo(0, 700)")
+    browser.wait_for(lambda: browser.evaluate("scrollY") == 700)
+    browser.evaluate("location.hash = '#topic/many-20'")
+    browser.wait_for("Partitions")
+    browser.wait_for(lambda: browser.evaluate("scrollY") == 0)
+    browser.evaluate("history.back()")
+    browser.wait_for(lambda: "many-39" in browser.text() and browser.evaluate("scrollY") == 700)
+
+
+def test_small_stumbles(broker: Broker, browser: Browser) -> None:
+    broker.create_topic("long", partitions=1)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(1200):
+        producer.produce("long", f"{number}")
+    assert producer.flush(SECONDS) == 0
+    go(browser, "records/long?partition=0", "scanned")
+    browser.evaluate("document.getElementById('browse-from').value = 'offset'")
+    browser.evaluate("document.getElementById('browse-offset').value = '1,000'")
+    browser.evaluate("document.getElementById('browse').click()")
+    browser.wait_for("oldest first")
+    assert browser.evaluate("location.hash").endswith("offset=1000")
+    links = "[...document.querySelectorAll('a')].map((each) => each.textContent.slice(0, 12))"
+    assert browser.evaluate(links).count("next records") == 2  # also behind the last record
+    go(browser, "topic/long", "Partitions")
+    browser.evaluate("document.getElementById('delete').click()")
+    browser.wait_for("All its records (1,200) are deleted")
+    browser.write("short")
+    browser.press("Enter")
+    browser.wait_for("The name does not match: type long.")
+    browser.press("Escape")

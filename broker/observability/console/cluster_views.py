@@ -246,6 +246,7 @@ class ClusterViews:
             "offline": totals.offline,
             "under_replicated": totals.under_replicated,
             "groups": len(history.groups),
+            "groups_are_all": history.has_all_groups,
             "connections": len(parts.network.connections),
             "peak_memory_bytes": peak if sys.platform == "darwin" else peak * 1024,
             "brokers": self._brokers(snapshot, totals),
@@ -254,7 +255,12 @@ class ClusterViews:
             "records": history.cluster_rate(),
             "read_only": parts.read_only,
             "checks": [
-                {"finding": each.finding, "fix": each.fix, "stops": each.check in STOPPING}
+                {
+                    "finding": each.finding,
+                    "fix": each.fix,
+                    "stops": each.check in STOPPING,
+                    "is_cause": each.check == "missing-brokers",
+                }
                 for each in found
                 if not each.is_note
             ],

@@ -26,6 +26,12 @@ let drawn = ''
 // The page whose content is there, in place of an error.
 let shown = ''
 let first = ''
+// What was shown of each address, for an outage.
+const contents = new Map()
+const MAX_CONTENTS = 20
+// Where each entry of the history was scrolled to, and whether this one was there before.
+const scrolled = new Map()
+let isReturn = false
 // Whether the page could not be requested: it is then, even if it is not drawn again by itself.
 let isOwed = false
 let isTurned = false
@@ -47,7 +53,7 @@ function place() {
     if (push && location.hash === next) draw(true)
     else if (push) location.hash = next
     if (push) return
-    history.replaceState(null, '', next)
+    history.replaceState(history.state, '', next)
     context.query = place().query
     clearTimeout(typing)
     typing = setTimeout(() => draw(true), TYPING_MS)
@@ -92,20 +98,23 @@ async function draw(isAsked = false) {
     const content = await viewOf(context)(context)
     if (mine !== drawing) return
     keepFocus(content.flat(Infinity).filter(Boolean), drawn === now)
-    if (drawn !== now) {
-      if (drawn) window.scrollTo(0, 0)
+    if (drawn !== now || isReturn) {
+      if (drawn) window.scrollTo(0, isReturn ? scrolled.get(history.state?.entry) ?? 0 : 0)
       drawn = now
     } else if (isTurned && (context.query.first ?? '') !== first) {
       // Another part of a list begins with its first row.
       document.querySelector('.pager')?.closest('.panel')?.scrollIntoView()
     }
-    isTurned = false
+    isTurned = isReturn = false
     first = context.query.first ?? ''
     shown = now
     isOwed = false
     if (!brokers) learnBrokers()
     document.title = `${context.path.slice(1).join(' ') || TABS[context.path[0]]} – Ottla`
     current()
+    contents.delete(location.hash)
+    contents.set(location.hash, [[...page.childNodes], drawnAt])
+    if (contents.size > MAX_CONTENTS) contents.delete(contents.keys().next().value)
   } catch (error) {
     if (mine !== drawing) return
     isOwed = error instanceof NoResponse || error instanceof Unavailable
@@ -147,6 +156,14 @@ function failed(error, now) {
   state.className = 'bad'
   state.textContent = error.isOffline ? 'offline' : error instanceof NoResponse ? 'no response' : error instanceof NotFound ? 'not found' : 'failed'
   if (isPassing && shown === now) {
+    stale(`${error.message} The page shows the state of ${drawnAt}.`, isSilent)
+    return
+  }
+  const kept = isPassing ? contents.get(location.hash) : null
+  if (kept) {
+    page.replaceChildren(...kept[0])
+    drawnAt = kept[1]
+    drawn = shown = now
     stale(`${error.message} The page shows the state of ${drawnAt}.`, isSilent)
     return
   }
@@ -245,6 +262,13 @@ async function ping() {
   }
 }
 
+// Each entry of the history has a name, by which it is known when the button "back" leads to it.
+function arrive() {
+  isReturn = Boolean(history.state?.entry)
+  if (!isReturn) history.replaceState({ entry: `${Date.now()} ${Math.random()}` }, '')
+}
+
+addEventListener('scroll', () => { if (drawn === place().path.join('/') && history.state?.entry) scrolled.set(history.state.entry, scrollY) }, { passive: true })
 document.addEventListener('keydown', (event) => {
   const field = event.target.matches?.('input, textarea, select')
   if (event.key === '/' && !field && !document.querySelector('dialog[open]')) {
@@ -260,15 +284,18 @@ document.addEventListener('keydown', (event) => {
 document.getElementById('skip').addEventListener('click', (event) => { event.preventDefault(); page.focus() })
 addEventListener('hashchange', (event) => {
   const open = document.querySelector('dialog[open]')
-  if (open) {
+  if (open && event.oldURL) {
     // The button "back" closes it alone; the page below stays.
     open.close()
     history.pushState(null, '', event.oldURL)
+    arrive()
     return
   }
+  open?.close()
   keepToken()
   clearTimeout(typing)
   isTurned = true
+  arrive()
   tabs()
   draw(true)
 })
@@ -301,5 +328,8 @@ for (const kind of ['error', 'unhandledrejection']) {
   addEventListener(kind, (event) => say(`A part of this page failed: ${(event.reason ?? event.error)?.message ?? event.message}. Reload it.`))
 }
 keepToken()
+history.scrollRestoration = 'manual'
+arrive()
+isReturn = false
 tabs()
 draw()

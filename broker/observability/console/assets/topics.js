@@ -94,7 +94,7 @@ export async function topic(context) {
       found.may.read ? el('a', { class: 'button', href: hash(['records', name]) }, 'Browse records') : null,
       found.may.write ? button('produce', 'Produce', () => produceForm(name)) : null,
       found.may.alter ? button('partitions', 'Add partitions', () => partitionsForm(found)) : null,
-      found.may.delete ? button('delete', 'Delete', () => deletion('topic', name, 'name', 'topic/delete', 'All its records are deleted on all brokers. This cannot be undone.'), 'danger') : null),
+      found.may.delete ? button('delete', 'Delete', () => deletion('topic', name, 'name', 'topic/delete', `All its records${found.records && !found.records_unknown ? ` (${number(found.records)})` : ''} are deleted on all brokers. This cannot be undone.`), 'danger') : null),
     el('p', { class: 'quiet' }, `${found.records === null || (found.records_unknown && !found.records) ? 'records: unknown' : atLeast(found.records, found.records_unknown, (count) => several(count, 'record'))}, ${found.size_bytes === null || (found.size_unknown && !found.size_bytes) ? 'size: unknown' : `${atLeast(found.size_bytes, found.size_unknown, bytes)} in all replicas`}, ${several(found.partitions, 'partition')}, ${factor(found)} ${found.replicas === 1 ? 'replica' : 'replicas'} each; `, health(found)),
     notes(found.problems), shortcuts(found),
     found.rate.length > 1 ? panel('Records appended', () => chart([{ name: 'in', points: found.rate }], 'records', context.width(1))) : null,
