@@ -687,3 +687,26 @@ def test_small_stumbles(broker: Broker, browser: Browser) -> None:
     browser.press("Enter")
     browser.wait_for("The name does not match: type long.")
     browser.press("Escape")
+
+
+@pytest.mark.usefixtures("consumer")
+def test_what_is_not_known_of_a_lag_is_a_gap_in_its_chart(browser: Browser) -> None:
+    browser.evaluate("""
+      const sent = window.fetch
+      const now = Date.now()
+      const lag = [[now - 15000, 9], [now - 10000, 8], [now - 5000, null], [now, 7]]
+      const pace = { committed: 5, appended: 1, catch_up_seconds: 2400 }
+      const more = { lag, pace, records: 7, members: 1, lag_seconds: 60, uncounted: 3 }
+      window.fetch = async (...given) => {
+        const response = await sent(...given)
+        if (!String(given[0]).startsWith('/api/group?')) return response
+        return new Response(JSON.stringify({ ...await response.json(), ...more }))
+      }
+    """)
+    go(browser, f"group/{GROUP}", "Members")
+    # The line before the gap and the point behind it.
+    assert browser.evaluate("document.querySelectorAll('.chart polyline').length") == 2
+    cards = "[...document.querySelectorAll('.card')].at(-1).innerText"
+    assert browser.evaluate(cards).split("\n") == [
+        "No lag in", "unknown", "3 partitions not counted",
+    ]  # fmt: skip
