@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.cluster import cluster_problems as cluster
 from ottla.broker.cluster.cluster_problems import (
+    MIN_ISR,
     THROTTLES_OF_BROKER,
     THROTTLES_OF_TOPIC,
     Adding,
@@ -85,14 +86,39 @@ def replicas_being_added(session: Session, topics: Iterable[MetadataResponseTopi
 
 def partition_problems(metadata: MetadataResponse, adding: Adding | None = None) -> list[Problem]:
     """Problems of the partitions in the metadata of all topics, and a note about reassignments."""
-    rows = (
+    alive = {row.node_id for row in metadata.brokers}
+    return cluster.partition_problems(alive, _rows(metadata), adding)
+
+
+def _rows(metadata: MetadataResponse) -> Iterable[PartitionRow]:
+    return (
         PartitionRow(
             topic.name or "", row.partition_index, row.leader_id, row.isr_nodes, row.replica_nodes
         )
         for topic in metadata.topics
         for row in topic.partitions
     )
-    return cluster.partition_problems({row.node_id for row in metadata.brokers}, rows, adding)
+
+
+def min_isr_problems(
+    ask: Callable[[DescribeConfigsRequest], Message], metadata: MetadataResponse
+) -> list[Problem]:
+    """Partitions that refuse acks=all. `ask` sends to any broker, and only if one of the
+    partitions has a replica that is not in sync. Nothing is found where this user may not see
+    settings."""
+    rows = cluster.without_some_replicas(_rows(metadata))
+    topics = list(dict.fromkeys(row.topic for row in rows))
+    found: dict[str, int] = {}
+    try:
+        for start in range(0, len(topics), TOPICS_PER_REQUEST):
+            some = topics[start : start + TOPICS_PER_REQUEST]
+            wanted = [DescribeConfigsResource(TOPIC_RESOURCE, name, [MIN_ISR]) for name in some]
+            response = ask(DescribeConfigsRequest(resources=wanted))
+            assert isinstance(response, DescribeConfigsResponse)
+            found |= cluster.min_isr_of(response)
+    except (ClientError, KafkaError, ProtocolError):
+        return []
+    return cluster.min_isr_problems(rows, found)
 
 
 def throttle_problems(

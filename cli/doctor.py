@@ -27,6 +27,7 @@ from ottla.cli.broker_status import (
 from ottla.cli.cluster_checks import (
     At,
     cluster_problems,
+    min_isr_problems,
     other_broker,
     partition_problems,
     reassignments,
@@ -240,14 +241,17 @@ def _cluster_findings(
         with session.connect_to(str(reached)) as client:
             request = MetadataRequest(topics=None)
             topics = client.call_once(request, At(reached), timeout_ms=wait_ms)
+            assert isinstance(topics, MetadataResponse)
+            below = min_isr_problems(
+                lambda each: client.call_once(each, At(reached), timeout_ms=wait_ms), topics
+            )
     except (ClientError, KafkaError) as error:
         finding = f"its topics cannot be listed: {error}"
         return [Finding(cluster, "cluster", False, finding, "run the command again")]
-    assert isinstance(topics, MetadataResponse)
     controller = f"broker {metadata.controller_id}"
     is_led = any(each.ok and each.what == controller for each in brokers)
     adding = reassignments(session, metadata) if is_led else None
-    problems += partition_problems(topics, adding)
+    problems += partition_problems(topics, adding) + below
     if all(each.ok for each in brokers):
         problems += throttle_problems(session, topics, adding)
     found = [Finding(cluster, "cluster", each.is_note, each.finding, each.fix) for each in problems]

@@ -9,6 +9,7 @@ from ottla.cli.broker_status import BrokerStatus, NoHttpPort, read_all
 from ottla.cli.cluster_checks import (
     broker_row,
     cluster_problems,
+    min_isr_problems,
     partition_counts,
     partition_problems,
     reassignments,
@@ -17,6 +18,7 @@ from ottla.cli.cluster_checks import (
 from ottla.cli.copies import COLUMNS, progress_rows, readable, restart_line
 from ottla.cli.output import Cell, Failure, print_fields, print_json, print_rows, say
 from ottla.cli.session import HttpOption, Session, connected
+from ottla.protocol.messages.describe_configs import DescribeConfigsResponse
 
 app = family("Show the cluster on one screen: brokers, partitions, problems.")
 # A broker that does not respond on its HTTP port must not hold the screen up.
@@ -64,6 +66,9 @@ def status(
     restart = restart_line(states, progress)
     adding = reassignments(session, metadata)
     found = cluster_problems(metadata) + partition_problems(metadata, adding)
+    found += min_isr_problems(
+        lambda request: session.call(DescribeConfigsResponse, request), metadata
+    )
     found += throttle_problems(session, metadata, adding)
     problems = [each.finding for each in found if not each.is_note]
     notes = [each.finding for each in found if each.is_note]

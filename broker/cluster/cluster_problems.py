@@ -35,6 +35,7 @@ THROTTLES_OF_TOPIC = (
 # As `ConfigEntry.ConfigSource`: set at run time for a topic, a broker, or all brokers.
 _SET_AT_RUN_TIME = (1, 2, 3)
 _KINDS = {2: "topic", 4: "broker"}  # as `ConfigResource.Type`
+MIN_ISR = "min.insync.replicas"
 
 #: Each check with what to do about what it finds; docs/cli.md has the same table.
 FIXES = {
@@ -46,6 +47,9 @@ FIXES = {
     "`ottla partitions reassign`",
     "offline-partitions": "start the brokers that have their replicas, and check their disks with "
     "`ottla log-dirs`; `ottla partitions under-replicated` lists them",
+    "under-min-isr": "producers with acks=all get errors: start the brokers of the missing "
+    "replicas, or wait until they have caught up; `ottla topics describe --under-min-isr` lists "
+    "the partitions",
     "under-replicated": "start the brokers of the missing replicas, or wait until they have caught "
     "up; `ottla partitions under-replicated` lists them",
     "reassignment": "wait until they are complete: `ottla partitions progress` shows what is left, "
@@ -157,6 +161,40 @@ def partition_problems(
         finding = f"partitions are being reassigned: {len(reassigned)} ({named(reassigned)})"
         found.append(Problem("reassignment", f"{finding}; {left}"))
     return found
+
+
+def without_some_replicas(rows: Iterable[PartitionRow]) -> list[PartitionRow]:
+    """Partitions with a leader that may have too few replicas in sync for acks=all."""
+    return [row for row in rows if row.leader >= 0 and len(row.isr) < len(row.replicas)]
+
+
+def is_below_min_isr(replicas: Sequence[int], isr: Sequence[int], min_isr: int) -> bool:
+    """Whether a partition with a leader refuses acks=all."""
+    return len(isr) < min(min_isr, len(replicas))
+
+
+def min_isr_problems(rows: Iterable[PartitionRow], min_isr: Mapping[str, int]) -> list[Problem]:
+    """Problems of `without_some_replicas`; topics whose setting is not known are left out."""
+    below = [
+        f"{row.topic}-{row.partition}"
+        for row in rows
+        if is_below_min_isr(row.replicas, row.isr, min_isr.get(row.topic, 0))
+    ]
+    if not below:
+        return []
+    text = f"partitions below {MIN_ISR}, which refuse acks=all: {len(below)} ({named(below)})"
+    return [Problem("under-min-isr", text)]
+
+
+def min_isr_of(response: DescribeConfigsResponse) -> dict[str, int]:
+    """The setting of each topic that the user may see."""
+    return {
+        result.resource_name: int(row.value or 0)
+        for result in response.results
+        if not result.error_code
+        for row in result.configs
+        if row.name == MIN_ISR
+    }
 
 
 def throttle_problems(throttles: Sequence[str]) -> list[Problem]:

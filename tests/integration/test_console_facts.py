@@ -43,7 +43,7 @@ def of_status(problems: list[str]) -> set[str]:
 def test_they_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "INTERVAL_MS", 200)
     monkeypatch.setattr(history, "TICK_SECONDS", 0.1)
-    monkeypatch.setattr(cluster_views, "THROTTLES_INTERVAL_MS", 0)
+    monkeypatch.setattr(cluster_views, "SETTINGS_INTERVAL_MS", 0)
     settings = {"ottla_console_enable": True, "ottla_metrics_address": "127.0.0.1:0"}
     with Cluster(brokers=3, **settings) as cluster:
         cluster.create_topic("orders", partitions=3)
@@ -65,6 +65,7 @@ def test_they_agree(monkeypatch: pytest.MonkeyPatch) -> None:
         name = f"{0:020d}.log.damaged.set-aside"
         (log / name).touch()
         directory.note_set_aside(of_files([name], str(log), "orders", 0))
+        command.done("configs", "set", "topic", "orders", "min.insync.replicas=3")
         cluster[3].stop()
 
         def agreed() -> set[str]:
@@ -73,12 +74,13 @@ def test_they_agree(monkeypatch: pytest.MonkeyPatch) -> None:
             found = of_doctor(command("doctor", "--json", *http).value["checks"])
             found = {each for each in found if "refused" not in each}
             listed = of_status(command("status", "--json", *http).value["problems"])
-            return shown if shown == found == listed and len(shown) == 4 else set()
+            return shown if shown == found == listed and len(shown) == 5 else set()
 
         problems = eventually(agreed, lambda: sorted(of_console(page.get("overview"))))
         for text in (
             "brokers with replicas are not in the cluster: 3 (",
             "under-replicated partitions: ",
+            "partitions below min.insync.replicas, which refuse acks=all: ",
             f"replication is throttled: broker 2 has {RATE}=1000, topic orders has",
             "are set aside (items: 1)",
         ):

@@ -11,6 +11,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from copy import copy
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -49,7 +52,11 @@ MAX_PARTITIONS = 64
 MAX_SCANNED = 50_000
 MAX_BYTES = 16 << 20
 FETCH_BYTES = 1 << 20
-SCAN_SECONDS = 5.0
+# Of one look with all that it waits for; what was read until then is shown. With the time of a
+# schema registry it is less than a page has.
+LOOK_SECONDS = 6.0
+# Of that for the offsets, so that a silent broker leaves time to read from the others.
+OFFSETS_SECONDS = 3.0
 # Of one batch.
 MAX_DECOMPRESSED_BYTES = 8 << 20
 # Records and bytes of one download: a browser keeps them in memory, as the broker does meanwhile.
@@ -102,6 +109,7 @@ class _Scan:
         self.bytes = 0
         self.kept = 0  # bytes of whole records
         self.room = MAX_DOWNLOADED_BYTES
+        self.is_reading = False
         self.dropped = False  # whether older records were, in favor of newer ones
         self.problem = ""
 
@@ -141,20 +149,30 @@ class Browser:
         self._looks = asyncio.Semaphore(MAX_LOOKS)
 
     async def read(
-        self, query: Query, viewer: Viewer, positions: Mapping[int, int] | None = None
+        self,
+        query: Query,
+        viewer: Viewer,
+        positions: Mapping[int, int] | None = None,
+        deadline: float | None = None,
     ) -> bytes:
         """The JSON of `look`, made in a worker thread."""
-        return await self._workers.run(_encoded, await self.look(query, viewer, positions))
+        found = await self.look(query, viewer, positions, deadline)
+        return await self._workers.run(_encoded, found)
 
     async def look(
-        self, query: Query, viewer: Viewer, positions: Mapping[int, int] | None = None
+        self,
+        query: Query,
+        viewer: Viewer,
+        positions: Mapping[int, int] | None = None,
+        deadline: float | None = None,
     ) -> dict[str, Any]:
         """At most `limit` records of each look, ordered by time, with where the next look begins.
 
-        With `positions`, by partition, it begins there. KafkaError when the viewer may not read the
+        With `positions`, by partition, it begins there. At the `deadline` it ends with what was
+        read until then, by itself after LOOK_SECONDS. KafkaError when the viewer may not read the
         topic or there is none; Refused when other looks take too long."""
         viewer.require(Operation.READ, ResourceType.TOPIC, query.topic)
-        deadline = monotonic() + SCAN_SECONDS
+        deadline = monotonic() + LOOK_SECONDS if deadline is None else deadline
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 await self._looks.acquire()
@@ -177,9 +195,10 @@ class Browser:
             query = query._replace(limit=max(1, query.limit // len(partitions)))
         elif len(partitions) > 1:
             query = query._replace(limit=min(query.limit, MAX_ROWS_OF_SEVERAL))
+        offsets = partial(list_offsets, self._client, viewer, partitions)
+        left = max(0.0, min(OFFSETS_SECONDS, deadline - monotonic()))
         ends, starts = await asyncio.gather(
-            list_offsets(self._client, viewer, partitions, LATEST),
-            list_offsets(self._client, viewer, partitions, EARLIEST),
+            offsets(LATEST, seconds=left), offsets(EARLIEST, seconds=left)
         )
         problems = list(dict.fromkeys([*ends.problems, *starts.problems]))
         count = len(self._client.metadata.snapshot.topics[query.topic].partitions)
@@ -190,7 +209,7 @@ class Browser:
             )
         sought = None
         if query.offset < 0 and query.time_ms >= 0:
-            sought = await list_offsets(self._client, viewer, partitions, query.time_ms)
+            sought = await offsets(query.time_ms, seconds=max(0.0, deadline - monotonic()))
             problems.extend(sought.problems)
         scans = []
         for partition in partitions:
@@ -201,7 +220,9 @@ class Browser:
             low, high = starts.found[partition], ends.found[partition]
             first = self._first(query, low, high, len(partitions))
             if sought is not None:
-                found = sought.found.get(partition, -1)
+                if partition not in sought.found:
+                    continue
+                found = sought.found[partition]
                 first = high if found < 0 else found
             if positions is not None:
                 first = max(low, min(positions.get(partition.partition, high), high))
@@ -212,7 +233,8 @@ class Browser:
         problems.extend(scan.problem for scan in scans if scan.problem)
         result = _result(query, scans, list(dict.fromkeys(problems)), starts.found, ends.found)
         whole = count if query.partition < 0 else 1
-        result["unread"] = whole - sum(not scan.problem for scan in scans)
+        result["read"] = sum(not scan.problem for scan in scans)
+        result["unread"] = whole - result["read"]
         result["may_produce"] = viewer.may(Operation.WRITE, ResourceType.TOPIC, query.topic)
         if positions is not None:
             # Or a page that follows would go on at the end, when such a partition is back.
@@ -263,9 +285,23 @@ class Browser:
             if not open_scans or scanned >= MAX_SCANNED or read >= MAX_BYTES:
                 return
             room = max(64 << 10, min(FETCH_BYTES, (MAX_BYTES - read) // len(open_scans)))
-            await asyncio.gather(*(self._fetch(query, scan, room, viewer) for scan in open_scans))
+            fetches = (self._fetch(query, scan, room, viewer) for scan in open_scans)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(deadline - monotonic()):
+                    await asyncio.gather(*fetches)
+        for scan in scans:
+            if scan.is_reading:
+                scan.problem = f"Partition {scan.index} was not read in time."
 
     async def _fetch(self, query: Query, scan: _Scan, room: int, viewer: Viewer) -> None:
+        scan.is_reading = True
+        # A thread that is too late does not change what is shown.
+        read = copy(scan)
+        read.rows = list(scan.rows)
+        await self._read(query, read, room, viewer)
+        vars(scan).update(vars(read), is_reading=False)
+
+    async def _read(self, query: Query, scan: _Scan, room: int, viewer: Viewer) -> None:
         partition = TopicPartition(query.topic, scan.index)
         state = self._client.metadata.snapshot.partition(*partition)
         if state is None or state.leader < 0:

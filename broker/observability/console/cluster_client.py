@@ -60,6 +60,8 @@ DEADLINE_MS = 4000
 # A broker that let a request time out gets no other one for so long, so that a page with several
 # requests waits for it once.
 SILENT_SECONDS = 10.0
+# A caller that waits less finds a broker slow, not silent.
+LEAST_SILENCE_SECONDS = 2.0
 
 # How long a broker is taken for one of Ottla or Kafka; it may be replaced by one of the other.
 KIND_SECONDS = 60.0
@@ -171,9 +173,15 @@ class ClusterClient:
         self._remote.close()
 
     async def ask(
-        self, viewer: Viewer, broker_id: int, request: Message, kind: type[ResponseT]
+        self,
+        viewer: Viewer,
+        broker_id: int,
+        request: Message,
+        kind: type[ResponseT],
+        *,
+        seconds: float | None = None,
     ) -> ResponseT:
-        """The response of one broker.
+        """The response of one broker, which has `seconds` for it, DEADLINE_MS by default.
 
         Raises KafkaError when the viewer may not send this, NoResponse when the broker cannot be
         reached or does not respond in time.
@@ -183,10 +191,11 @@ class ClusterClient:
             raise NoResponse(why)
         context = self._context(viewer, broker_id, request)
         try:
-            response = await _handled(context)
+            response = await _handled(context, seconds)
         except (ClientError, OSError, TimeoutError) as error:
-            text = f"Broker {broker_id} did not respond: {_reason(error)}."
-            if isinstance(error, (TimeoutError, RequestTimedOutError)):
+            text = f"Broker {broker_id} did not respond: {_reason(error, seconds)}."
+            is_late = isinstance(error, (TimeoutError, RequestTimedOutError))
+            if is_late and (seconds is None or seconds >= LEAST_SILENCE_SECONDS):
                 self._silent[broker_id] = (monotonic() + SILENT_SECONDS, text)
             raise NoResponse(text) from error
         self._silent.pop(broker_id, None)
@@ -194,7 +203,12 @@ class ClusterClient:
         return response
 
     async def ask_each(
-        self, viewer: Viewer, requests: Mapping[int, Message], kind: type[ResponseT]
+        self,
+        viewer: Viewer,
+        requests: Mapping[int, Message],
+        kind: type[ResponseT],
+        *,
+        seconds: float | None = None,
     ) -> Responses:
         """The responses of several brokers, each with its own request. Brokers that do not respond,
         or that the viewer may not ask, are named in the problems."""
@@ -205,7 +219,9 @@ class ClusterClient:
         async def one(broker_id: int, request: Message) -> None:
             async with limit:
                 try:
-                    responses[broker_id] = await self.ask(viewer, broker_id, request, kind)
+                    responses[broker_id] = await self.ask(
+                        viewer, broker_id, request, kind, seconds=seconds
+                    )
                 except NoResponse as problem:
                     problems[broker_id] = str(problem)
                 except KafkaError as error:
@@ -301,10 +317,10 @@ class _Context(RequestContext):
             self.response.set_exception(KafkaError(ErrorCode.NETWORK_EXCEPTION, reason))
 
 
-async def _handled(context: _Context) -> Message | None:
+async def _handled(context: _Context, seconds: float | None) -> Message | None:
     """The response of the handler, with what access control amends."""
     result = started(context.route.handler(context, context.request))
-    async with asyncio.timeout(DEADLINE_MS / 1000):
+    async with asyncio.timeout(DEADLINE_MS / 1000 if seconds is None else seconds):
         if isinstance(result, Coroutine):
             # A handler is never cancelled halfway: it continues when the page has given up.
             task = spawn(_finish(result), name=f"console-{context.route.entry.name}")
@@ -325,9 +341,9 @@ async def _finish(result: Coroutine[Any, Any, Any]) -> Any:
         return error
 
 
-def _reason(error: BaseException) -> str:
+def _reason(error: BaseException, seconds: float | None) -> str:
     if isinstance(error, TimeoutError):
-        return f"no response in {DEADLINE_MS} ms"
+        return f"no response in {DEADLINE_MS if seconds is None else seconds * 1000:.0f} ms"
     return str(error).rstrip(".") or type(error).__name__
 
 
@@ -449,6 +465,8 @@ async def list_offsets(
     viewer: Viewer,
     partitions: Iterable[TopicPartition],
     timestamp: int | Mapping[TopicPartition, int],
+    *,
+    seconds: float | None = None,
 ) -> Offsets:
     """LATEST is the high watermark, EARLIEST the log start offset, a time in ms the first record
     that is not older; -1 is found where there is none. Partitions without a leader are left out,
@@ -484,7 +502,7 @@ async def list_offsets(
         )
         for leader, topics in by_leader.items()
     }
-    gathered = await client.ask_each(viewer, requests, ListOffsetsResponse)
+    gathered = await client.ask_each(viewer, requests, ListOffsetsResponse, seconds=seconds)
     problems.extend(gathered.problems)
     found: dict[TopicPartition, int] = {}
     for leader, response in sorted(gathered.responses.items()):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import resource
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.broker.cluster.cluster_problems import (
+    MIN_ISR,
     THROTTLES_OF_BROKER,
     THROTTLES_OF_TOPIC,
     PartitionRow,
@@ -14,9 +16,12 @@ from ottla.broker.cluster.cluster_problems import (
     broker_problems,
     broker_that_answered,
     identity_problem,
+    min_isr_of,
+    min_isr_problems,
     partition_problems,
     throttle_problems,
     values_set,
+    without_some_replicas,
 )
 from ottla.broker.observability.console.cluster_client import NoResponse
 from ottla.broker.observability.console.settings_views import BROKER, TOPIC
@@ -30,19 +35,27 @@ from ottla.protocol.messages.describe_configs import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
     from ottla.broker.cluster.cluster_problems import Adding
     from ottla.broker.cluster.metadata_cache import MetadataSnapshot
     from ottla.broker.observability.console.access import Viewer
-    from ottla.broker.observability.console.cluster_client import ConsoleParts
+    from ottla.broker.observability.console.cluster_client import ClusterClient, ConsoleParts
     from ottla.broker.observability.console.history import History
 
 MAX_BROKERS = 500
 # Throttles are settings of all brokers and topics: some 2 ms for each request of topics.
-THROTTLES_INTERVAL_MS = 60_000
+SETTINGS_INTERVAL_MS = 60_000
 TOPICS_PER_REQUEST = 100
 MAX_TOPICS = 20_000
 # Problems with which clients fail; the others are warnings.
-STOPPING = ("no-controller", "same-address", "wrong-broker", "offline-partitions")
+STOPPING = (
+    "no-controller",
+    "same-address",
+    "wrong-broker",
+    "offline-partitions",
+    "under-min-isr",
+)
 
 
 class Totals(NamedTuple):
@@ -56,6 +69,7 @@ class Totals(NamedTuple):
     missing: dict[int, int]  # replicas that are not in sync, by broker
     copied: dict[int, int]  # those that a reassignment adds, by broker
     problems: list[Problem]
+    incomplete: list[PartitionRow]  # those with a leader and a replica that is not in sync
 
 
 def count(snapshot: MetadataSnapshot, adding: Adding | None = None) -> Totals:
@@ -79,14 +93,15 @@ def count(snapshot: MetadataSnapshot, adding: Adding | None = None) -> Totals:
                 if broker_id not in state.isr:
                     out = copied if broker_id in added else missing
                     out[broker_id] = out.get(broker_id, 0) + 1
-    rows = (
+    rows = [
         PartitionRow(topic.name, state.partition, state.leader, state.isr, state.replicas)
         for topic in snapshot.topics.values()
         for state in topic.partitions.values()
-    )
+    ]
     problems = partition_problems(snapshot.brokers, rows, adding)
     counts = partitions, offline, under_replicated
-    return Totals(*counts, leaders, replicas, missing, copied, problems)
+    incomplete = without_some_replicas(rows)
+    return Totals(*counts, leaders, replicas, missing, copied, problems, incomplete)
 
 
 class Throttles:
@@ -102,7 +117,7 @@ class Throttles:
     async def problems(self, viewer: Viewer, adding: Adding | None) -> list[Problem]:
         """As of the last minute; none where the viewer may not see settings or reassignments."""
         now_ms = self._now_ms()
-        if now_ms - self._asked_ms >= THROTTLES_INTERVAL_MS:
+        if now_ms - self._asked_ms >= SETTINGS_INTERVAL_MS:
             self._asked_ms = now_ms
             try:
                 self._found = await self._ask(viewer, adding)
@@ -133,20 +148,48 @@ class Throttles:
         return found
 
     async def _of_topics(self, viewer: Viewer) -> list[str]:
-        names = list(THROTTLES_OF_TOPIC)
-        topics = sorted(self._client.metadata.snapshot.topics)[:MAX_TOPICS]
-        found: list[str] = []
-        for start in range(0, len(topics), TOPICS_PER_REQUEST):
-            rows = [
-                DescribeConfigsResource(TOPIC, topic, names)
-                for topic in topics[start : start + TOPICS_PER_REQUEST]
-            ]
-            request = DescribeConfigsRequest(rows)
-            response = await self._client.ask(
-                viewer, self._client.broker_id, request, DescribeConfigsResponse
-            )
-            found += values_set(response)
-        return found
+        topics = sorted(self._client.metadata.snapshot.topics)
+        responses = _of_topics(self._client, viewer, topics, THROTTLES_OF_TOPIC)
+        return [text async for response in responses for text in values_set(response)]
+
+
+class MinIsr:
+    """Partitions that refuse acks=all, by settings that are a minute old at the most. Asked for are
+    only topics that lack a replica."""
+
+    def __init__(self, parts: ConsoleParts) -> None:
+        self._client = parts.client
+        self._now_ms = parts.now_ms
+        self._asked_ms = 0
+        self._known: dict[str, int] = {}
+
+    async def problems(self, viewer: Viewer, rows: Sequence[PartitionRow]) -> list[Problem]:
+        """Of rows of `without_some_replicas`; none where the viewer may not see settings."""
+        if not viewer.may_on_cluster(Operation.DESCRIBE_CONFIGS):
+            return []
+        now_ms = self._now_ms()
+        if now_ms - self._asked_ms >= SETTINGS_INTERVAL_MS:
+            self._asked_ms = now_ms
+            self._known = {}
+        asked = list(dict.fromkeys(row.topic for row in rows if row.topic not in self._known))
+        with suppress(KafkaError, NoResponse):
+            async for response in _of_topics(self._client, viewer, asked, (MIN_ISR,)):
+                self._known |= min_isr_of(response)
+        self._known = dict.fromkeys(asked, 0) | self._known  # not asked for again in this minute
+        return min_isr_problems(rows, self._known)
+
+
+async def _of_topics(
+    client: ClusterClient, viewer: Viewer, topics: Sequence[str], names: Sequence[str]
+) -> AsyncIterator[DescribeConfigsResponse]:
+    """The settings of topics with these names, some topics at a time."""
+    for start in range(0, min(len(topics), MAX_TOPICS), TOPICS_PER_REQUEST):
+        rows = [
+            DescribeConfigsResource(TOPIC, topic, list(names))
+            for topic in topics[start : start + TOPICS_PER_REQUEST]
+        ]
+        request = DescribeConfigsRequest(rows)
+        yield await client.ask(viewer, client.broker_id, request, DescribeConfigsResponse)
 
 
 def _address_problems(snapshot: MetadataSnapshot) -> list[Problem]:
@@ -173,6 +216,7 @@ class ClusterViews:
         self._history = history
         self._totals: tuple[MetadataSnapshot, Adding | None, Totals] | None = None
         self._throttles = Throttles(parts)
+        self._min_isr = MinIsr(parts)
 
     async def overview(self, viewer: Viewer) -> dict[str, Any]:
         """The cluster in numbers, the state of each broker, rates over the last hour."""
@@ -187,7 +231,8 @@ class ClusterViews:
             known = (snapshot, adding, await parts.workers.run(count, snapshot, adding))
             self._totals = known
         totals = known[2]
-        found = [*_address_problems(snapshot), *totals.problems, *throttles]
+        below = await self._min_isr.problems(viewer, totals.incomplete)
+        found = [*_address_problems(snapshot), *totals.problems, *below, *throttles]
         # On Linux in KiB, on macOS in bytes.
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return {
@@ -201,6 +246,7 @@ class ClusterViews:
             "offline": totals.offline,
             "under_replicated": totals.under_replicated,
             "groups": len(history.groups),
+            "groups_are_all": history.has_all_groups,
             "connections": len(parts.network.connections),
             "peak_memory_bytes": peak if sys.platform == "darwin" else peak * 1024,
             "brokers": self._brokers(snapshot, totals),
@@ -209,7 +255,12 @@ class ClusterViews:
             "records": history.cluster_rate(),
             "read_only": parts.read_only,
             "checks": [
-                {"finding": each.finding, "fix": each.fix, "stops": each.check in STOPPING}
+                {
+                    "finding": each.finding,
+                    "fix": each.fix,
+                    "stops": each.check in STOPPING,
+                    "is_cause": each.check == "missing-brokers",
+                }
                 for each in found
                 if not each.is_note
             ],

@@ -51,7 +51,7 @@ class EventLog(logging.Handler):
                 "time_ms": int(record.created * 1000),
                 "level": record.levelname,
                 "from": record.name.removeprefix(f"{_LOGGER}."),
-                "text": text[:MAX_LINE_CHARACTERS],
+                "text": _cut(text),
                 "kind": _kind(record),
             }
         )
@@ -72,6 +72,10 @@ class EventLog(logging.Handler):
                 break
             rows.append(row)
         return f"[{','.join(rows)}]"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_LINE_CHARACTERS else f"{text[: MAX_LINE_CHARACTERS - 1]}…"
 
 
 def _kind(record: logging.LogRecord) -> str:

@@ -11,6 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.observability.console.access import Refused
+from ottla.broker.observability.console.browse import LOOK_SECONDS
 from ottla.broker.observability.console.cluster_client import LATEST, list_offsets
 from ottla.broker.observability.console.parameters import InvalidParameter
 from ottla.broker.security.authorization.acl_types import Operation, ResourceType
@@ -48,14 +49,17 @@ class Followers:
         viewer.require(Operation.READ, ResourceType.TOPIC, query.topic)
         self._admit(name)
         deadline = monotonic() + WAIT_SECONDS
+        last = monotonic() + LOOK_SECONDS
         partitions = self._browser.partitions(query)
         while True:
-            ends = await list_offsets(self._client, viewer, partitions, LATEST)
+            ends = await list_offsets(
+                self._client, viewer, partitions, LATEST, seconds=WAIT_SECONDS
+            )
             arrived = any(end != positions.get(each.partition) for each, end in ends.found.items())
             if arrived or ends.problems or monotonic() >= deadline:
                 break
             await asyncio.sleep(INTERVAL_SECONDS)
-        found = await self._browser.read(query, viewer, positions)
+        found = await self._browser.read(query, viewer, positions, last)
         if name in self._seen:  # else the page has left meanwhile
             self._seen[name] = monotonic()
         return found

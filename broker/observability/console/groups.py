@@ -138,6 +138,7 @@ class GroupViews:
             "members": None if view is None else len(view.members),
             "topics": [each for each in topics if viewer.may_describe_topic(each)][:20],
             "uncounted": 0 if view is None else self._uncounted(group, view.members),
+            "records": history.lag(group.group),
             "lag": history.lag_points(group.group)[-POINTS_IN_LIST:],
             "lag_seconds": history.lag_seconds(group.group),
             "lag_at_least": history.is_at_least(group.group),

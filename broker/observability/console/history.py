@@ -39,7 +39,7 @@ from ottla.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
-from ottla.protocol.topics import TopicPartition
+from ottla.protocol.topics import GROUP_METADATA_TOPIC, TopicPartition
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.cluster_problems import Adding
@@ -120,6 +120,8 @@ class History:
         self._viewer = viewer
         #: The groups of the cluster that the viewer may describe, by id.
         self.groups: dict[str, GroupRow] = {}
+        #: Whether all coordinators have listed theirs.
+        self.has_all_groups = False
         self.disks: dict[int, Disks] = {}
         #: By broker, as /statusz has them; of brokers of Ottla with an HTTP port.
         self.states: dict[int, dict[str, Any]] = {}
@@ -128,7 +130,7 @@ class History:
         self.traffic = ClusterTraffic(MAX_POINTS)
         self.remote = RemoteRates(MAX_POINTS, MAX_REMOTE_TOPICS)
         self._adding: Adding | None = None
-        self._group_lags: dict[str, deque[tuple[int, int]]] = {}
+        self._group_lags: dict[str, deque[tuple[int, int | None]]] = {}
         self._lags: dict[str, dict[TopicPartition, Lag]] = {}
         self._sums: dict[str, deque[_Sums]] = {}
         self._ends: dict[TopicPartition, LogEndHistory] = {}
@@ -225,7 +227,9 @@ class History:
         listed, more = await list_groups(self._client, self._viewer)
         self.groups = listed
         problems += more
-        self._forget_groups()
+        self.has_all_groups = not more and self._have_coordinators()
+        if self.has_all_groups:
+            self._forget_groups()
         chosen = self._chosen()
         committed, more = await committed_offsets(
             self._client, self._viewer, [listed[name] for name in chosen]
@@ -292,9 +296,17 @@ class History:
 
     def _chosen(self) -> list[str]:
         """The groups to ask for: those on pages, those with lag, others."""
-        known = sorted(self._group_lags, key=lambda name: -self._group_lags[name][-1][1])
+        known = sorted(self._group_lags, key=lambda name: -(self.lag(name) or 0))
         order = dict.fromkeys([*reversed(self._viewed), *known, *self.groups])
         return [name for name in order if name in self.groups][:MAX_GROUPS]
+
+    def _have_coordinators(self) -> bool:
+        """Whether each group has a coordinator: the leader of its partition."""
+        snapshot = self._client.metadata.snapshot
+        offsets = snapshot.topics.get(GROUP_METADATA_TOPIC)
+        return offsets is None or all(
+            each.leader in snapshot.brokers for each in offsets.partitions.values()
+        )
 
     def _forget_groups(self) -> None:
         for name in [each for each in self._group_lags if each not in self.groups]:
@@ -359,11 +371,15 @@ class History:
                 partition: self._lag(now_ms, partition, offset, ends.get(partition))
                 for partition, offset in offsets.items()
             }
-            known = [row.records for row in rows.values() if row.records is not None]
-            if known:
-                points = self._group_lags.setdefault(name, deque(maxlen=MAX_POINTS))
-                points.append((now_ms, sum(known)))
+            if any(row.records is not None for row in rows.values()):
+                self._group_lags.setdefault(name, deque(maxlen=MAX_POINTS))
                 self._note_sums(name, now_ms, rows)
+        for name, points in self._group_lags.items():
+            counts = [row.records for row in self._lags.get(name, {}).values()]
+            known = [each for each in counts if each is not None]
+            # A sum of a part would look like a lag that fell.
+            is_whole = name in committed and 0 < len(known) == len(counts)
+            points.append((now_ms, sum(known) if is_whole else None))
         while len(self._group_lags) > MAX_GROUPS:
             # Those of this sample are the last to go.
             del self._group_lags[next(iter(self._group_lags))]
@@ -434,14 +450,15 @@ class History:
         state = self._parts.state() if own else self.states.get(broker_id, {})
         return (str(state["machine"]), int(state["worker"])) if "worker" in state else None
 
-    def lag_points(self, group_id: str) -> list[tuple[int, int]]:
-        """(time in ms, records) of one group, oldest first."""
+    def lag_points(self, group_id: str) -> list[tuple[int, int | None]]:
+        """(time in ms, records) of one group, oldest first; None where a part was not known."""
         return list(self._group_lags.get(group_id, ()))
 
     def lag(self, group_id: str) -> int | None:
-        """The records that a group has not committed, at the last sample; None if not measured."""
-        points = self._group_lags.get(group_id)
-        return points[-1][1] if points else None
+        """The records that a group has not committed, at the last sample, as far as they are known;
+        None if not measured."""
+        known = [row.records for row in self.lags(group_id).values() if row.records is not None]
+        return sum(known) if known else None
 
     def lag_seconds(self, group_id: str) -> float | None:
         """The age of the oldest record that the group has not committed, at the last sample."""

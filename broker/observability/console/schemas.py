@@ -37,6 +37,7 @@ MAX_LOOKED_UP = 10
 MAX_KEPT = 200
 # How long an id without a usable schema is not requested again.
 RETRY_SECONDS = 30.0
+UNKNOWN = "the registry does not know it"
 # Of a schema: its depth as JSON, and the values that it has without data.
 MAX_DEPTH = 64
 MAX_VALUES = 1000
@@ -175,7 +176,11 @@ class SchemaRegistry:
             try:
                 text = decoded(schema, raw[FRAME_BYTES:])
             except UnusableSchema as error:
-                problems[schema_id] = str(error)
+                if str(error) == UNKNOWN:
+                    # Any bytes can begin as data with a schema does: nothing is missing then.
+                    data["note"] = f"not decoded: the registry has no schema {schema_id}"
+                else:
+                    problems[schema_id] = str(error)
                 continue
             data |= {"kind": f"Avro, schema {schema_id}", "text": cut(text, len(raw))}
         return [
@@ -228,7 +233,7 @@ class SchemaRegistry:
         finally:
             connection.close()
         if response.status == 404:
-            raise UnusableSchema("the registry does not know it")
+            raise UnusableSchema(UNKNOWN)
         if response.status != 200:
             raise UnusableSchema(f"the registry responded with HTTP {response.status}")
         return bytes(body)

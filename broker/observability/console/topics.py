@@ -8,10 +8,15 @@ Brokers report counts and lags of remote storage (KIP-405) under a key of their 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.cluster.cluster_problems import is_under_replicated
+from ottla.broker.cluster.cluster_problems import (
+    MIN_ISR,
+    is_below_min_isr,
+    is_under_replicated,
+)
 from ottla.broker.handlers.admin.describe_configs import BROKER_REMOTE
 from ottla.broker.observability.console.cluster_client import (
     EARLIEST,
@@ -53,6 +58,7 @@ from ottla.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from ottla.protocol.partitioner import partition_for_key
 from ottla.protocol.records.builder import build_batch
 from ottla.protocol.steps import over
 from ottla.protocol.topics import TopicPartition
@@ -166,6 +172,12 @@ class TopicViews:
             list_offsets(self._client, viewer, partitions, EARLIEST),
             described(self._client, viewer, TOPIC, name),
         )
+        min_isr = next((int(each["value"]) for each in settings[0] if each["name"] == MIN_ISR), 0)
+        below = {
+            index
+            for index, state in found.partitions.items()
+            if state.leader >= 0 and is_below_min_isr(state.replicas, state.isr, min_isr)
+        }
         rows = []
         for index in shown:
             state = found.partitions[index]
@@ -178,6 +190,7 @@ class TopicViews:
                     "leader_epoch": state.leader_epoch,
                     "replicas": state.replicas,
                     "isr": state.isr,
+                    "below_min_isr": index in below,
                     "adding": sorted((adding or {}).get((name, index), ())),
                     "reassigned": (name, index) in (adding or {}),
                     "start_offset": starts.found.get(key),
@@ -187,6 +200,7 @@ class TopicViews:
             )
         row = _row(found, adding)
         row["troubled"] = len(troubled)
+        row["below_min_isr"] = len(below)
         if measured:
             row |= _measures(found, sizes[0], ends.found, starts.found)
         remote: dict[str, Any] | None = None
@@ -457,8 +471,12 @@ class TopicActions:
             check(row.error_code, row.error_message)
 
     async def produce(self, given: Parameters, viewer: Viewer) -> dict[str, Any]:
-        """One record with acks=all; key and value are texts, or null."""
-        topic, partition = given.text("topic"), given.exact("partition", 0, (1 << 31) - 1)
+        """One record with acks=all; key and value are texts, or null. Partition -1 is that of the
+        key, as producers choose it; without a key, one that has a leader."""
+        topic, partition = given.text("topic"), given.exact("partition", -1, (1 << 31) - 1)
+        key = _encoded(given.optional_text("key"))
+        if partition < 0:
+            partition = self._partition(topic, key)
         state = self._client.metadata.snapshot.partition(topic, partition)
         if state is None:
             raise KafkaError(
@@ -475,7 +493,7 @@ class TopicActions:
             [
                 (
                     self._now_ms(),
-                    _encoded(given.optional_text("key")),
+                    key,
                     _encoded(given.optional_text("value")),
                     headers,
                 )
@@ -492,6 +510,17 @@ class TopicActions:
                 return {"done": f"Produced to {topic}-{partition} at offset {offset}.",
                         "offset": offset}  # fmt: skip
         raise InvalidParameter("the leader returned no offset")
+
+    def _partition(self, topic: str, key: bytes | None) -> int:
+        found = self._client.metadata.snapshot.topics.get(topic)
+        if found is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {topic[:249]}."
+            )
+        if key is not None:
+            return partition_for_key(key, len(found.partitions))
+        led = [index for index, state in found.partitions.items() if state.leader >= 0]
+        return random.choice(led or list(found.partitions))
 
 
 def _encoded(text: str | None) -> bytes | None:

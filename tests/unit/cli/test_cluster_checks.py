@@ -8,11 +8,14 @@ from ottla.broker.cluster.cluster_problems import FIXES, adding_of
 from ottla.cli.cluster_checks import (
     broker_row,
     cluster_problems,
+    min_isr_problems,
     other_broker,
     partition_counts,
     partition_problems,
 )
 from ottla.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
@@ -125,3 +128,36 @@ def test_who_responds(code: int, message: str | None, other: int | None) -> None
 def test_an_ipv6_address_has_brackets() -> None:
     row = broker_row(MetadataResponseBroker(1, "fd00::2", 9092), 1, 1, [])
     assert row["address"] == "[fd00::2]:9092"
+
+
+def test_partitions_that_refuse_acks_all() -> None:
+    """Only topics that lack a replica are asked for; a partition has no more than its replicas."""
+    asked: list[list[str]] = []
+
+    def ask(request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+        asked.append([each.resource_name for each in request.resources])
+        row = DescribeConfigsResourceResult(name="min.insync.replicas", value="2")
+        return DescribeConfigsResponse(
+            results=[DescribeConfigsResult(resource_name="t", configs=[row])]
+        )
+
+    whole = cluster(partition(0, 1, [1, 2], [1, 2]), partition(1, 1, [1], [1]))
+    assert (min_isr_problems(ask, whole), asked) == ([], [])
+    rows = [
+        partition(0, 1, [1, 2, 3], [1]),
+        partition(1, 1, [1, 2, 3], [1, 2]),
+        partition(2, -1, [1, 2], [1]),  # has no leader at all
+    ]
+    (found,) = min_isr_problems(ask, cluster(*rows))
+    assert tuple(found) == (
+        "under-min-isr", "partitions below min.insync.replicas, which refuse acks=all: 1 (t-0)",
+    )  # fmt: skip
+    assert found.fix == FIXES["under-min-isr"]
+    assert asked == [["t"]]
+
+    def refused(_: DescribeConfigsRequest) -> DescribeConfigsResponse:
+        return DescribeConfigsResponse(
+            results=[DescribeConfigsResult(error_code=29, resource_name="t")]
+        )
+
+    assert min_isr_problems(refused, cluster(*rows)) == []

@@ -9,7 +9,10 @@ export class TokenNeeded extends Error {
 }
 
 // The broker that serves this page is not reached, or does not respond in time.
-export class NoResponse extends Error {}
+export class NoResponse extends Error {
+  // Then other brokers are not reached either.
+  isOffline = navigator.onLine === false
+}
 
 // The broker could not serve a request that was right: another try may succeed.
 export class Unavailable extends Error {}
@@ -42,7 +45,7 @@ async function request(path, options) {
     response = await fetch(path, { ...options, headers, signal })
     body = await response.text()
   } catch {
-    throw new NoResponse(signal.aborted ? `The broker did not respond in ${DEADLINE_MS / 1000} s.` : 'The broker does not respond.')
+    throw new NoResponse(navigator.onLine === false ? 'This device is offline.' : signal.aborted ? `The broker did not respond in ${DEADLINE_MS / 1000} s.` : 'The broker does not respond.')
   }
   if (response.status === 401) {
     // Not sent again: each wrong one is a line in the security log. A newer one is kept.

@@ -10,6 +10,7 @@ import { advice, el, hash, panel } from './views.js'
 
 const REFRESH_MS = 3000
 const TYPING_MS = 200
+const LOADING_MS = 300
 const TABS = { cluster: 'Cluster', topics: 'Topics', groups: 'Groups', events: 'Events', security: 'Security', settings: 'Settings' }
 const VIEWS = { cluster, topics, topic, records, groups, group, events, security, settings }
 // Pages of one thing, whose name follows in the address.
@@ -25,6 +26,12 @@ let drawn = ''
 // The page whose content is there, in place of an error.
 let shown = ''
 let first = ''
+// What was shown of each address, for an outage.
+const contents = new Map()
+const MAX_CONTENTS = 20
+// Where each entry of the history was scrolled to, and whether this one was there before.
+const scrolled = new Map()
+let isReturn = false
 // Whether the page could not be requested: it is then, even if it is not drawn again by itself.
 let isOwed = false
 let isTurned = false
@@ -38,12 +45,18 @@ function place() {
   const words = path.split('/').map((word) => { try { return decodeURIComponent(word) } catch { return word } })
   const context = { path: words[0] ? words : ['cluster'], query: Object.fromEntries(new URLSearchParams(query)) }
   context.set = (changes, { push = false } = {}) => {
-    const next = hash(context.path, { ...context.query, ...changes })
-    if (push) { location.hash = next; return }
-    history.replaceState(null, '', next)
+    // A field that stays on the page is older than what was chosen meanwhile.
+    const here = place()
+    if (here.path.join('/') !== context.path.join('/')) return
+    const next = hash(context.path, { ...here.query, ...changes })
+    // The same address is asked for again.
+    if (push && location.hash === next) draw(true)
+    else if (push) location.hash = next
+    if (push) return
+    history.replaceState(history.state, '', next)
     context.query = place().query
     clearTimeout(typing)
-    typing = setTimeout(draw, TYPING_MS)
+    typing = setTimeout(() => draw(true), TYPING_MS)
   }
   // Of a chart, as one of so many beside each other; the style sheet divides the page alike.
   context.width = (columns) => {
@@ -73,40 +86,59 @@ function tokenForm() {
   el('p', { class: 'quiet', id: 'wrong-token', role: 'alert', hidden: true }, 'The broker refused this token: it is not that of its setting ottla.console.token.'))
 }
 
-async function draw() {
+// `isAsked`: somebody waits for it, and is told so.
+async function draw(isAsked = false) {
   const mine = ++drawing
   const context = place()
   const now = context.path.join('/')
   pending += 1
   leaveRecords(context)
+  const late = isAsked ? setTimeout(loading, LOADING_MS, mine) : 0
   try {
     const content = await viewOf(context)(context)
     if (mine !== drawing) return
-    keepFocus(() => page.replaceChildren(...content.filter(Boolean)))
-    if (drawn !== now) {
-      if (drawn) window.scrollTo(0, 0)
+    keepFocus(content.flat(Infinity).filter(Boolean), drawn === now)
+    if (drawn !== now || isReturn) {
+      if (drawn) window.scrollTo(0, isReturn ? scrolled.get(history.state?.entry) ?? 0 : 0)
       drawn = now
     } else if (isTurned && (context.query.first ?? '') !== first) {
       // Another part of a list begins with its first row.
       document.querySelector('.pager')?.closest('.panel')?.scrollIntoView()
     }
-    isTurned = false
+    isTurned = isReturn = false
     first = context.query.first ?? ''
     shown = now
     isOwed = false
     if (!brokers) learnBrokers()
     document.title = `${context.path.slice(1).join(' ') || TABS[context.path[0]]} – Ottla`
-    drawnAt = new Date().toLocaleTimeString('sv')
-    state.className = 'live'
-    state.textContent = drawnAt
-    stale('')
+    current()
+    contents.delete(location.hash)
+    contents.set(location.hash, [[...page.childNodes], drawnAt])
+    if (contents.size > MAX_CONTENTS) contents.delete(contents.keys().next().value)
   } catch (error) {
     if (mine !== drawing) return
     isOwed = error instanceof NoResponse || error instanceof Unavailable
     failed(error, now)
   } finally {
     pending -= 1
+    clearTimeout(late)
+    if (mine === drawing) document.body.classList.remove('loading')
   }
+}
+
+// What is shown is the state of now.
+function current() {
+  drawnAt = new Date().toLocaleTimeString('sv')
+  state.className = 'live'
+  state.textContent = drawnAt
+  stale('')
+}
+
+function loading(mine) {
+  if (mine !== drawing) return
+  document.body.classList.add('loading')
+  state.className = ''
+  state.textContent = 'loading…'
 }
 
 // What was shown before stays, dimmed, with its time: in an outage it is the last that is known.
@@ -120,13 +152,22 @@ function failed(error, now) {
   }
   const isPassing = error instanceof NoResponse || error instanceof Unavailable
   if (!isPassing && !(error instanceof NotFound)) console.warn(error)
+  const isSilent = error instanceof NoResponse && !error.isOffline
   state.className = 'bad'
-  state.textContent = error instanceof NoResponse ? 'no response' : error instanceof NotFound ? 'not found' : 'failed'
+  state.textContent = error.isOffline ? 'offline' : error instanceof NoResponse ? 'no response' : error instanceof NotFound ? 'not found' : 'failed'
   if (isPassing && shown === now) {
-    stale(`${error.message} The page shows the state of ${drawnAt}.`, error instanceof NoResponse)
+    stale(`${error.message} The page shows the state of ${drawnAt}.`, isSilent)
     return
   }
-  if (isPassing) stale(error.message, error instanceof NoResponse)
+  const kept = isPassing ? contents.get(location.hash) : null
+  if (kept) {
+    page.replaceChildren(...kept[0])
+    drawnAt = kept[1]
+    drawn = shown = now
+    stale(`${error.message} The page shows the state of ${drawnAt}.`, isSilent)
+    return
+  }
+  if (isPassing) stale(error.message, isSilent)
   else stale('')
   page.replaceChildren(panel(error instanceof NotFound ? 'Not found' : 'This page cannot be shown', el('p', { role: 'alert' }, advice(error.message)),
     el('p', { class: 'quiet' }, error instanceof NotFound ? 'Choose a page above.' : isPassing ? 'It is requested again every few seconds.' : 'Reload it, or choose another page above.')))
@@ -160,17 +201,30 @@ function stale(why, isSilent = false) {
   if (why && !document.title.startsWith('! ')) document.title = `! ${document.title}`
 }
 
+// Content in place of other content, around the field of a search that somebody types into: moved or made again,
+// it would lose the focus, letters typed since the request, and the word that the keyboard of a phone composes.
+function exchange(where, content, field) {
+  const kept = [...where.childNodes].find((each) => each.contains(field))
+  const at = kept ? content.findIndex((each) => each.id === 'search' || each.querySelector?.('#search')) : -1
+  if (at < 0) { where.replaceChildren(...content); return }
+  for (const each of [...where.childNodes]) if (each !== kept) each.remove()
+  kept.before(...content.slice(0, at))
+  kept.after(...content.slice(at + 1))
+  if (kept !== field) exchange(kept, [...content[at].childNodes], field)
+}
+
 // A page that is drawn again must not take the focus, nor the scrolling, nor what is open, from its user.
-function keepFocus(change) {
+function keepFocus(content, isSame) {
   const before = document.activeElement
   const isHere = page.contains(before)
   const address = before?.getAttribute?.('href')
   const opened = [...page.querySelectorAll('details[open]')].map((each) => each.id)
   const [id, from, to, scroll] = [before?.id, before?.selectionStart, before?.selectionEnd, window.scrollY]
   const same = [...page.querySelectorAll('a')].filter((each) => each.getAttribute('href') === address).indexOf(before)
-  change()
+  exchange(page, content, isSame && id === 'search' ? before : null)
+  if (!isSame) return
   for (const each of opened) document.getElementById(each)?.setAttribute('open', '')
-  if (isHere && before !== page) {
+  if (isHere && before !== page && before !== document.activeElement) {
     const after = id ? document.getElementById(id) : address ? [...page.querySelectorAll('a')].filter((each) => each.getAttribute('href') === address)[Math.max(0, same)] : null
     after?.focus({ preventScroll: true })
     if (from !== undefined && from !== null && after?.setSelectionRange) try { after.setSelectionRange(from, to) } catch { /* a number field has no selection */ }
@@ -208,6 +262,13 @@ async function ping() {
   }
 }
 
+// Each entry of the history has a name, by which it is known when the button "back" leads to it.
+function arrive() {
+  isReturn = Boolean(history.state?.entry)
+  if (!isReturn) history.replaceState({ entry: `${Date.now()} ${Math.random()}` }, '')
+}
+
+addEventListener('scroll', () => { if (drawn === place().path.join('/') && history.state?.entry) scrolled.set(history.state.entry, scrollY) }, { passive: true })
 document.addEventListener('keydown', (event) => {
   const field = event.target.matches?.('input, textarea, select')
   if (event.key === '/' && !field && !document.querySelector('dialog[open]')) {
@@ -221,7 +282,23 @@ document.addEventListener('keydown', (event) => {
   }
 })
 document.getElementById('skip').addEventListener('click', (event) => { event.preventDefault(); page.focus() })
-addEventListener('hashchange', () => { document.querySelector('dialog[open]')?.close(); keepToken(); clearTimeout(typing); isTurned = true; tabs(); draw() })
+addEventListener('hashchange', (event) => {
+  const open = document.querySelector('dialog[open]')
+  if (open && event.oldURL) {
+    // The button "back" closes it alone; the page below stays.
+    open.close()
+    history.pushState(null, '', event.oldURL)
+    arrive()
+    return
+  }
+  open?.close()
+  keepToken()
+  clearTimeout(typing)
+  isTurned = true
+  arrive()
+  tabs()
+  draw(true)
+})
 // Charts have a width. The bars of a phone's browser change the height with each scroll.
 addEventListener('resize', () => {
   if (innerWidth === width) return
@@ -230,12 +307,14 @@ addEventListener('resize', () => {
   clearTimeout(typing)
   typing = setTimeout(draw, TYPING_MS)
 })
+addEventListener('followed', current)
+addEventListener('online', () => { if (!pending && document.body.classList.contains('stale')) ping() })
 document.addEventListener('visibilitychange', () => { if (!document.hidden && isLive()) draw() })
 whenDone(() => {
   // The page of what was deleted is gone.
   const { path } = place()
-  if (path.length > 1 && drawn.startsWith('topic/')) ask('topic', { name: path[1] }).then(draw, () => { location.hash = '#topics' })
-  else if (path.length > 1 && drawn.startsWith('group/')) ask('group', { name: path[1] }).then(draw, () => { location.hash = '#groups' })
+  if (path.length > 1 && drawn.startsWith('topic/')) ask('topic', { name: path[1] }).then(() => draw(), () => { location.hash = '#topics' })
+  else if (path.length > 1 && drawn.startsWith('group/')) ask('group', { name: path[1] }).then(() => draw(), () => { location.hash = '#groups' })
   else draw()
 })
 // A page that takes long is waited for: another request would be no faster.
@@ -249,5 +328,8 @@ for (const kind of ['error', 'unhandledrejection']) {
   addEventListener(kind, (event) => say(`A part of this page failed: ${(event.reason ?? event.error)?.message ?? event.message}. Reload it.`))
 }
 keepToken()
+history.scrollRestoration = 'manual'
+arrive()
+isReturn = false
 tabs()
 draw()

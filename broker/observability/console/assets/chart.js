@@ -39,13 +39,28 @@ export const UNITS = {
   lag: { base: 10, least: 4, text: (value) => short(value), axis: 'records' },
 }
 
-// series: [{ name, points: [[time in ms, value], ...] }]; all share the axes.
+// The points between those whose value is not known.
+function pieces(points) {
+  const found = [[]]
+  for (const point of points) {
+    if (point[1] === null) found.push([])
+    else found.at(-1).push(point)
+  }
+  return found.filter((piece) => piece.length)
+}
+
+// A single point is a line without length, which round ends make a dot.
+const linePoints = (piece, place) => (piece.length > 1 ? piece : [piece[0], piece[0]]).map(place).join(' ')
+
+// series: [{ name, points: [[time in ms, value], ...] }]; all share the axes. A gap is where a value is null.
 export function chart(series, unit, width) {
-  const { base, least, text, axis } = UNITS[unit]
+  const { base, least, text: known, axis } = UNITS[unit]
+  const text = (value) => (value === null ? 'unknown' : known(value))
+  const newest = (each) => (each.points.length ? each.points.at(-1)[1] : 0)
   const all = series.flatMap((each) => each.points)
-  const latest = series.map((each) => `${each.name} ${text(each.points.at(-1)?.[1] ?? 0)}`)
+  const latest = series.map((each) => `${each.name} ${text(newest(each))}`)
   const legend = el('p', { class: 'legend' }, series.map((each, index) => el('span', {},
-    el('i', { class: index ? 'second' : '' }), `${each.name} `, el('b', {}, text(each.points.at(-1)?.[1] ?? 0)))), el('span', { class: 'quiet' }, axis))
+    el('i', { class: index ? 'second' : '' }), `${each.name} `, el('b', {}, text(newest(each))))), el('span', { class: 'quiet' }, axis))
   if (Math.max(0, ...series.map((each) => each.points.length)) < 2) return el('div', { class: 'chart' }, legend, el('p', { class: 'quiet empty' }, 'The chart begins in some seconds, with the second sample.'))
   const ticks = steps(Math.max(...all.map((point) => point[1])), base, least)
   const [first, last] = [Math.min(...all.map((point) => point[0])), Math.max(...all.map((point) => point[0]))]
@@ -66,12 +81,14 @@ export function chart(series, unit, width) {
     picture.append(svg('text', { x: x(time), y: HEIGHT - 5, 'text-anchor': place }, clock(time, exact)))
   }
   series.forEach((each, index) => {
-    const line = each.points.map(([time, value]) => `${x(time).toFixed(1)},${y(value).toFixed(1)}`)
-    if (!index && line.length) {
-      const floor = y(0).toFixed(1)
-      picture.append(svg('polygon', { points: `${x(each.points[0][0]).toFixed(1)},${floor} ${line.join(' ')} ${x(each.points.at(-1)[0]).toFixed(1)},${floor}` }))
+    for (const piece of pieces(each.points)) {
+      const line = linePoints(piece, ([time, value]) => `${x(time).toFixed(1)},${y(value).toFixed(1)}`)
+      if (!index) {
+        const floor = y(0).toFixed(1)
+        picture.append(svg('polygon', { points: `${x(piece[0][0]).toFixed(1)},${floor} ${line} ${x(piece.at(-1)[0]).toFixed(1)},${floor}` }))
+      }
+      picture.append(svg('polyline', { points: line, class: index ? 'second' : '' }))
     }
-    picture.append(svg('polyline', { points: line.join(' '), class: index ? 'second' : '' }))
   })
   addPointer(picture, series, { x, width, text, inner, first, last })
   return el('div', { class: 'chart' }, legend, picture)
@@ -110,10 +127,12 @@ export function spark(points) {
   if (points.length < 2) return ''
   const [width, height] = [110, 24]
   const [first, last] = [points[0][0], points.at(-1)[0]]
-  const top = Math.max(1, ...points.map((point) => point[1]))
+  const top = Math.max(1, ...points.map((point) => point[1]))  // null counts as 0
   const picture = svg('svg', { class: 'spark', viewBox: `0 -2 ${width} ${height + 4}`, role: 'img', 'aria-label': `at most ${short(top)}` })
-  picture.append(svg('polyline', {
-    points: points.map(([time, value]) => `${(last > first ? ((time - first) / (last - first)) * width : width).toFixed(1)},${(height - (value / top) * height).toFixed(1)}`).join(' '),
-  }))
+  for (const piece of pieces(points)) {
+    picture.append(svg('polyline', {
+      points: linePoints(piece, ([time, value]) => `${(last > first ? ((time - first) / (last - first)) * width : width).toFixed(1)},${(height - (value / top) * height).toFixed(1)}`),
+    }))
+  }
   return picture
 }

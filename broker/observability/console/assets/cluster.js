@@ -22,7 +22,8 @@ const problems = (found) => [
     // Nobody reads or writes what it leads, as far as this page can tell.
     broker: each.id, stops: each.leaders > 0, problem: `${each.problem || 'did not respond'}${each.leaders ? ` It leads ${several(each.leaders, 'partition')}.` : ''}`, fix: 'check whether its process runs, and the network between the brokers; its log has more',
   })),
-].sort((one, other) => Number(other.stops) - Number(one.stops))
+  // Brokers that are missing are the cause of the rest.
+].sort((one, other) => Number(other.is_cause ?? false) - Number(one.is_cause ?? false) || Number(other.stops) - Number(one.stops))
 
 function verdict(found) {
   const rows = problems(found)
@@ -64,7 +65,7 @@ export async function cluster(context) {
       card('Topics', number(found.topics)), card('Partitions', number(found.partitions)),
       card('Offline', troubled(found.offline), found.offline ? 'bad' : ''),
       card('Under-replicated', troubled(found.under_replicated), found.under_replicated ? 'warn' : ''),
-      card('Groups', number(found.groups))),
+      card('Groups', `${found.groups_are_all ? '' : '≥ '}${number(found.groups)}`)),
     el('div', { class: 'row' },
       panel('Records appended, cluster', () => chart([{ name: 'in', points: found.records }], 'records', context.width(3))),
       panel(`Traffic, ${reporting}`, () => chart([{ name: 'in', points: line('bytes_in') }, { name: 'out', points: line('bytes_out') }], 'bytes', context.width(3))),

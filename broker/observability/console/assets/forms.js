@@ -72,7 +72,10 @@ export function deletion(what, name, parameter, action, warning, more = {}) {
   const typed = name.slice(0, TYPED)
   const label = typed === name ? `Type ${name} to confirm` : `Type the first ${TYPED} characters of its name to confirm: ${typed}`
   dialog(`Delete ${what}`, [{ name: 'confirm', label, required: true }], `Delete ${what}`,
-    ({ confirm }) => act(action, { [parameter]: name, confirm: confirm === typed ? name : confirm, ...more }),
+    ({ confirm }) => {
+      if (confirm !== typed) throw new Error(`The name does not match: type ${typed}.`)
+      return act(action, { [parameter]: name, confirm: name, ...more })
+    },
     { danger: true, intro: el('div', {}, typed === name ? null : el('p', { class: 'name' }, name), el('p', {}, warning)) })
 }
 

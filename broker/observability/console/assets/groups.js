@@ -9,24 +9,24 @@ import { badge, button, card, el, heading, lacking, link, notes, number, pager, 
 const STATES = { Stable: 'good', Empty: '', Dead: 'bad' }
 const state = (row) => tone(STATES[row.state] ?? 'warn', row.state)
 const notCounted = (row) => `${several(row.uncounted, 'partition')} not counted`
-const behind = (row) => [row.lag.length ? number(row.lag.at(-1)[1]) : '–', row.uncounted ? [' ', el('small', { class: 'warn' }, `+ ${notCounted(row)}`)] : null]
+const behind = (row) => [number(row.records), row.uncounted ? [' ', el('small', { class: 'warn' }, `+ ${notCounted(row)}`)] : null]
 
 // The age of the oldest record that is not committed. Before its first sample the console knows only that it is older.
 const behindBy = (row) => (row.lag_at_least ? `≥ ${seconds(row.lag_seconds)}` : seconds(row.lag_seconds))
 
 const NEAR_SECONDS = 10
 
-function pace({ lag, pace: found, ...row }) {
-  const records = lag.length ? lag.at(-1)[1] : null
+function pace({ records, pace: found, ...row }) {
   // What was appended since the last commit is no lag that grows.
   const isNear = row.lag_seconds !== null && row.lag_seconds < NEAR_SECONDS && !row.lag_at_least
-  const catches = records && row.members === 0 ? 'no members' : !found || records === null ? '–' : !records ? (row.uncounted ? 'unknown' : 'caught up') : isNear ? 'keeps up' : found.catch_up_seconds === null ? 'not at this pace' : span(found.catch_up_seconds * 1000)
+  const isNever = found && records && !isNear && found.catch_up_seconds === null
+  const catches = records && row.members === 0 ? 'no members' : !found || records === null ? '–' : isNever ? 'not at this pace' : row.uncounted ? 'unknown' : !records ? 'caught up' : isNear ? 'keeps up' : span(found.catch_up_seconds * 1000)
   return el('div', { class: 'cards' },
     card('Lag', number(records), row.uncounted ? 'warn' : '', row.uncounted ? notCounted(row) : 'records not committed'),
     card('Behind by', behindBy(row), '', 'age of the oldest of them'),
     card('Committed', found ? `${short(found.committed)}/s` : '–', '', 'records, last minute'),
     card('Appended', found ? `${short(found.appended)}/s` : '–', '', 'records, last minute'),
-    card('No lag in', catches, (records && row.members === 0) || (records && found && !isNear && found.catch_up_seconds === null) ? 'warn' : '', 'if this goes on'))
+    card('No lag in', catches, (records && row.members === 0) || isNever ? 'warn' : '', catches === 'unknown' ? notCounted(row) : 'if this goes on'))
 }
 
 export async function groups(context) {

@@ -4,19 +4,18 @@ import { NoResponse, NotFound, TokenNeeded, Unavailable, act, ask, load, tell } 
 import { dialog, say } from './forms.js'
 import { badge, bytes, button, decoded, el, hash, heading, link, notes, number, panel, several, table, when, zone } from './views.js'
 
-export function produceForm(topic, partitions, partition = 0) {
-  const nullable = (text, kind) => (kind === 'null' ? null : text)
+export function produceForm(topic) {
   const kinds = [['text', 'this text'], ['null', 'null']]
   dialog(`Produce to ${topic}`, [
     { name: 'value', label: 'Value', type: 'area' },
     { name: 'valueKind', label: 'Value is', type: 'select', options: kinds, value: 'text', hint: 'null deletes the key in a compacted topic' },
     { name: 'key', label: 'Key' },
-    { name: 'keyKind', label: 'Key is', type: 'select', options: [['null', 'null'], ['text', 'this text']], value: 'text' },
+    { name: 'keyKind', label: 'Key is', type: 'select', options: [['typed', 'this text; null if there is none'], ['empty', 'empty, not null']], value: 'typed' },
     { name: 'headers', label: 'Headers', type: 'area', rows: 2, hint: 'one on each line, such as trace=1' },
-    { name: 'partition', label: 'Partition', type: 'number', value: partition, min: 0, max: partitions - 1 },
+    { name: 'partition', label: 'Partition', type: 'number', min: 0, example: 'by key', hint: 'empty: by key; without a key any one' },
   ], 'Produce', (given) => act('record/produce', {
-    topic, partition: Number(given.partition),
-    key: nullable(given.key, given.keyKind), value: nullable(given.value, given.valueKind),
+    topic, partition: given.partition === '' ? -1 : Number(given.partition),
+    key: given.keyKind === 'empty' ? '' : given.key || null, value: given.valueKind === 'null' ? null : given.value,
     headers: given.headers.split('\n').filter((line) => line.trim()).map((line) => {
       const at = line.indexOf('=')
       return at < 0 ? { name: line.trim(), value: null } : { name: line.slice(0, at).trim(), value: line.slice(at + 1) }
@@ -49,14 +48,14 @@ function chooser(context) {
       return
     }
     if (given.from === 'oldest') next.offset = '0'
-    if (given.from === 'offset') next.offset = given.offset || '0'
+    if (given.from === 'offset') next.offset = given.offset.replace(/[^0-9]/g, '') || '0'
     if (given.from === 'time') next.time = String(new Date(given.time).getTime() || '')
     document.activeElement?.blur()
     context.set(next, { push: true })
   } },
   input('partition', 'Partition', { inputmode: 'numeric', size: 6, placeholder: 'all', pattern: '[0-9]*' }),
   select('from', 'From', [['newest', 'the newest'], ['oldest', 'the oldest'], ['offset', 'an offset'], ['time', 'a time']], from),
-  input('offset', 'Offset', { inputmode: 'numeric', size: 10, pattern: '[0-9]*', value: from === 'offset' ? query.offset : '', oninput: () => { form.elements.from.value = 'offset' } }),
+  input('offset', 'Offset', { inputmode: 'numeric', size: 10, pattern: '[0-9.,_ ]*', value: from === 'offset' ? query.offset : '', oninput: () => { form.elements.from.value = 'offset' } }),
   input('time', 'Time', { type: 'datetime-local', step: 1, value: asLocal(query.time), oninput: () => { form.elements.from.value = 'time' } }),
   input('key', 'Key contains', { size: 12 }), input('value', 'Value contains', { size: 16 }),
   select('view', 'Show as', VIEWS, query.view ?? ''),
@@ -126,6 +125,7 @@ const PAUSE_MS = 1000
 const HEADER = 60
 // Farther behind the end the page goes on with the newest.
 const BEHIND = 2000
+const FOLLOW = 'Follow new records'
 let follower = null
 
 class Follower {
@@ -159,6 +159,8 @@ class Follower {
   stop() {
     if (!this.isStopped) tell('unfollow', { follower: this.name })
     this.isStopped = true
+    // Of this page, which may have stopped by itself.
+    if (this.place.isConnected) document.getElementById('follow')?.replaceChildren(FOLLOW)
   }
 
   // Whoever has scrolled down, or is in a row, reads there: newer records then come above it.
@@ -235,6 +237,7 @@ class Follower {
       try {
         const found = await ask('follow', { ...asked(this.topic, this.query), offset: '-1', time: '-1', follower: this.name, at: this.at })
         if (this.isStopped) return
+        dispatchEvent(new Event('followed'))
         this.at = this.positions(found)
         this.arrived += found.records.length
         this.rows = [...[...found.records].reverse(), ...this.rows].slice(0, KEPT)
@@ -299,19 +302,17 @@ export async function records(context) {
     follower = new Follower(topic, query, found)
     follower.found = found
   }
-  return [...recordsHead(context, follower.found, true),
+  return [...recordsHead(context, follower.found, !follower.isStopped),
     panel(null, chooser(context), follower.status), panel(null, follower.place)]
 }
 
-function recordsHead(context, { partitions, may_produce: mayProduce }, isFollowing) {
+function recordsHead(context, { may_produce: mayProduce }, isFollowing) {
   const [, topic] = context.path
-  const last = Math.max(0, ...partitions.map((each) => each.partition))
-  const follow = isFollowing
-    ? button('follow', 'Stop following', () => context.set({ follow: '' }, { push: true }))
-    : button('follow', 'Follow new records', () => context.set({ follow: '1', offset: '', time: '' }, { push: true }))
+  const follow = button('follow', isFollowing ? 'Stop following' : FOLLOW,
+    () => context.set(follower && !follower.isStopped ? { follow: '' } : { follow: '1', offset: '', time: '' }, { push: true }))
   return [heading([[['topics'], 'Topics'], [['topic', topic], topic]], 'records', follow,
     button('download', 'Download', () => save(topic, context.query)), button('link', 'Copy link', copyLink),
-    mayProduce ? button('produce', 'Produce', () => produceForm(topic, last + 1, partitions.length === 1 ? last : 0)) : null)]
+    mayProduce ? button('produce', 'Produce', () => produceForm(topic)) : null)]
 }
 
 function recordsPage(context, found) {
@@ -319,23 +320,23 @@ function recordsPage(context, found) {
   const { query } = context
   const fromEnd = !query.offset && !query.time
   const single = found.partitions.length === 1 ? found.partitions[0] : null
-  const range = single ? `offsets ${number(single.start_offset)} to ${number(single.end_offset)}` : several(found.partitions.length, 'partition')
-  const onward = single && !found.at_end && !fromEnd
-    ? el('a', { href: hash(context.path, { ...query, offset: single.next, time: '' }) }, 'next records ›') : null
+  const range = found.unread ? `${number(found.read)} of ${several(found.read + found.unread, 'partition')}; ${number(found.unread)} ${found.unread === 1 ? 'was' : 'were'} not read` : single ? `offsets ${number(single.start_offset)} to ${number(single.end_offset)}` : several(found.partitions.length, 'partition')
+  const onward = () => (single && !found.at_end && !fromEnd
+    ? el('a', { href: hash(context.path, { ...query, offset: single.next, time: '' }) }, 'next records ›') : null)
   const older = single && fromEnd && single.first > single.start_offset
     ? el('a', { href: hash(context.path, { ...query, offset: Math.max(single.start_offset, single.first - 50) }) }, '‹ older records') : null
   const rows = fromEnd ? [...found.records].reverse() : found.records
   const isFiltered = query.key || query.value
-  const isUnsearched = isFiltered && (fromEnd ? found.partitions.some((each) => each.first > each.start_offset) : !found.at_end)
+  const isUnsearched = isFiltered && (found.unread || (fromEnd ? found.partitions.some((each) => each.first > each.start_offset) : !found.at_end))
   const empty = isFiltered ? 'No record that was searched matches the filter.' : !found.partitions.length ? 'No partition has a leader that can be read.' : found.unread ? `No records in the partitions that were read; ${several(found.unread, 'partition')} could not be.` : found.partitions.every((each) => each.end_offset === each.start_offset) ? 'The topic has no records.' : 'No records from here on.'
   return [
     ...recordsHead(context, found, false),
     panel(null, chooser(context),
-      el('p', { class: 'quiet', role: 'status' }, `${several(found.records.length, 'record')} shown, ${fromEnd ? 'newest first' : 'oldest first'}; scanned ${number(found.scanned)} (${bytes(found.scanned_bytes)}) of ${range}${found.at_end ? ', up to the end' : ''}. `,
-        isUnsearched ? 'The rest was not searched. ' : isFiltered && found.is_cut ? 'More records match. ' : null, older, ' ', onward,
+      el('p', { class: 'quiet', role: 'status' }, `${several(found.records.length, 'record')} shown, ${fromEnd ? 'newest first' : 'oldest first'}; scanned ${number(found.scanned)} (${bytes(found.scanned_bytes)}) of ${range}${found.at_end && !found.unread ? ', up to the end' : ''}. `,
+        isUnsearched ? 'The rest was not searched. ' : isFiltered && found.is_cut ? 'More records match. ' : null, older, ' ', onward(),
         !single && !fromEnd && !found.at_end ? ['More follow: choose ', link(['records', topic], 'one partition', { ...query, partition: '0' }), ' to go through all.'] : null,
         !single && fromEnd && found.is_cut ? ['For older records choose ', link(['records', topic], 'one partition', { ...query, partition: String(found.partitions[0]?.partition ?? 0) }), ', an offset or a time.'] : null)),
     notes(found.problems),
-    panel(null, () => recordTable(topic, rows, empty), rows.length ? el('p', { class: 'quiet' }, 'An offset is a link to its record.') : null, zone()),
+    panel(null, () => recordTable(topic, rows, empty), rows.length ? el('p', { class: 'quiet' }, 'An offset is a link to its record. ', onward()) : null, zone()),
   ]
 }

@@ -8,6 +8,7 @@ import { access } from './security.js'
 import { advice, atLeast, badge, bytes, button, el, explained, hash, heading, lacking, link, notes, number, pager, panel, search, several, table, tone } from './views.js'
 
 const health = (row) => (row.offline ? tone('bad', `${row.offline} offline`)
+  : row.below_min_isr ? tone('bad', `${row.below_min_isr} below min.insync.replicas: acks=all is refused`)
   : row.under_replicated ? tone('warn', `${row.under_replicated} under-replicated`) : row.reassigned ? tone('', `${row.reassigned} being reassigned`) : tone('good', 'in sync'))
 
 // The replication factor, of partitions that differ the least and the greatest.
@@ -17,7 +18,7 @@ const factor = (row) => (row.least_replicas === row.replicas ? number(row.replic
 function inSync(row) {
   const missing = row.replicas.filter((each) => !row.isr.includes(each) && !row.adding.includes(each))
   const left = row.adding.filter((each) => !row.isr.includes(each))
-  return [tone(missing.length ? 'warn' : '', row.isr.join(', ')), row.reassigned ? [' ', badge(left.length ? `reassignment: copying to broker ${left.join(', ')}` : 'reassignment')] : null]
+  return [tone(missing.length ? 'warn' : '', row.isr.join(', ')), row.below_min_isr ? [' ', badge('below min.insync.replicas', 'bad')] : null, row.reassigned ? [' ', badge(left.length ? `reassignment: copying to broker ${left.join(', ')}` : 'reassignment')] : null]
 }
 
 // Lines of name=value.
@@ -91,9 +92,9 @@ export async function topic(context) {
   return [
     heading([[['topics'], 'Topics']], found.name,
       found.may.read ? el('a', { class: 'button', href: hash(['records', name]) }, 'Browse records') : null,
-      found.may.write ? button('produce', 'Produce', () => produceForm(name, found.partitions)) : null,
+      found.may.write ? button('produce', 'Produce', () => produceForm(name)) : null,
       found.may.alter ? button('partitions', 'Add partitions', () => partitionsForm(found)) : null,
-      found.may.delete ? button('delete', 'Delete', () => deletion('topic', name, 'name', 'topic/delete', 'All its records are deleted on all brokers. This cannot be undone.'), 'danger') : null),
+      found.may.delete ? button('delete', 'Delete', () => deletion('topic', name, 'name', 'topic/delete', `All its records${found.records && !found.records_unknown ? ` (${number(found.records)})` : ''} are deleted on all brokers. This cannot be undone.`), 'danger') : null),
     el('p', { class: 'quiet' }, `${found.records === null || (found.records_unknown && !found.records) ? 'records: unknown' : atLeast(found.records, found.records_unknown, (count) => several(count, 'record'))}, ${found.size_bytes === null || (found.size_unknown && !found.size_bytes) ? 'size: unknown' : `${atLeast(found.size_bytes, found.size_unknown, bytes)} in all replicas`}, ${several(found.partitions, 'partition')}, ${factor(found)} ${found.replicas === 1 ? 'replica' : 'replicas'} each; `, health(found)),
     notes(found.problems), shortcuts(found),
     found.rate.length > 1 ? panel('Records appended', () => chart([{ name: 'in', points: found.rate }], 'records', context.width(1))) : null,

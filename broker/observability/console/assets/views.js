@@ -149,5 +149,6 @@ export function pager(context, found) {
 
 export function decoded(data) {
   if (data === null) return el('span', { class: 'quiet' }, 'null')
-  return el('div', { class: 'decoded' }, data.kind === 'text' ? null : el('span', { class: 'kind' }, data.kind), el('pre', {}, data.text))
+  if (!data.bytes) return el('span', { class: 'quiet' }, '(empty)')
+  return el('div', { class: 'decoded' }, data.kind === 'text' ? null : el('span', { class: 'kind' }, data.kind), el('pre', {}, data.text), data.note ? el('small', { class: 'quiet' }, data.note) : null)
 }

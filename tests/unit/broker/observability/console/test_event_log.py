@@ -62,6 +62,7 @@ def test_lines_rows_and_their_lengths_are_bounded(
     assert len(events._lines) == event_log.MAX_LINES
     logger.info("x" * 2 * event_log.MAX_LINE_CHARACTERS)
     assert len(texts(events)[0]) == event_log.MAX_LINE_CHARACTERS
+    assert texts(events)[0].endswith("xx…")
 
 
 def test_nothing_is_heard_after_the_end(events: EventLog, logger: logging.Logger) -> None:

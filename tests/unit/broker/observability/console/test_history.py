@@ -25,7 +25,7 @@ class Client:
 
     def __init__(self) -> None:
         self.registered = [1]
-        self.metadata = SimpleNamespace(snapshot=SimpleNamespace(topics={}))
+        self.metadata = SimpleNamespace(snapshot=SimpleNamespace(topics={}, brokers={1: None}))
         self.registers_meanwhile: list[int] = []
 
     def brokers(self) -> list[int]:
@@ -287,3 +287,50 @@ async def test_offsets_that_move_without_members_are_no_pace(
     assert [each and each.committed for each in found] == [None, None, None, None, 10.0]
     history.forget_pace("g")  # the console itself has reset it
     assert history.pace("g") is None
+
+
+async def test_a_lag_of_which_a_part_is_unknown_is_a_gap(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sum of what is known would look as if the lag had fallen."""
+    one, two = TopicPartition("t", 0), TopicPartition("t", 1)
+    now = 1_000_000
+    listed: dict[str, Any] = {"g": GroupRow("g", 1, "Stable", "classic")}
+    silent: list[str] = []
+    found = {one: 100, two: 100}
+
+    async def groups(*_: object) -> tuple[dict[str, Any], list[str]]:
+        return listed, silent
+
+    async def positions(*_: object) -> tuple[dict[str, Any], list[str]]:
+        return {name: {one: 10, two: 20} for name in listed}, []
+
+    async def ends(*_: object) -> tuple[dict[TopicPartition, int], list[str]]:
+        return found, []
+
+    monkeypatch.setattr(module, "list_groups", groups)
+    monkeypatch.setattr(module, "committed_offsets", positions)
+    monkeypatch.setattr(module, "list_offsets", ends)
+    parts = SimpleNamespace(client=client, now_ms=lambda: now, state=dict)
+    history = History(cast("ConsoleParts", parts), Viewer(allow_all, ANONYMOUS, "127.0.0.1"))
+    await history.sample()
+    found = {one: 100}
+    await history.sample()
+    assert history.lag("g") == 90  # the page says what is not counted
+    # Its coordinator does not respond: the group may be there.
+    known, listed, silent = listed, {}, ["Broker 1 did not respond: no response in 4000 ms."]
+    await history.sample()
+    assert not history.has_all_groups
+    # Nor is it listed while its partition has no leader that is registered.
+    silent = []
+    state = SimpleNamespace(leader=2)
+    offsets = SimpleNamespace(partitions={0: state})
+    client.metadata.snapshot.topics = {"__consumer_offsets": offsets}
+    await history.sample()
+    assert not history.has_all_groups
+    state.leader, listed, found = 1, known, {one: 100, two: 100}
+    await history.sample()
+    assert [lag for _, lag in history.lag_points("g")] == [170, None, None, None, 170]
+    listed = {}
+    await history.sample()
+    assert (history.has_all_groups, history.lag_points("g")) == (True, [])

@@ -14,6 +14,7 @@ from ottla.broker.cluster.metadata_cache import (
     PartitionMetadata,
     TopicMetadata,
 )
+from ottla.broker.observability.console import topics
 from ottla.broker.observability.console.access import Viewer
 from ottla.broker.observability.console.cluster_client import ClusterClient, Responses
 from ottla.broker.observability.console.history import History
@@ -47,7 +48,9 @@ class Client:
         self.metadata.snapshot = MetadataSnapshot({}, topics, {}, (1, 1))
         self.asked: list[int] = []
 
-    async def ask_each(self, viewer: Viewer, requests: dict[int, Any], kind: Any) -> Responses:
+    async def ask_each(
+        self, viewer: Viewer, requests: dict[int, Any], kind: Any, **_: Any
+    ) -> Responses:
         for request in requests.values():
             self.asked.append(sum(len(topic.partitions) for topic in request.topics))
         return Responses({}, [f"Broker {each} did not respond." for each in requests])
@@ -166,3 +169,22 @@ async def test_replicas_that_a_reassignment_adds_are_not_counted(client: Client)
     topic = TopicMetadata("t", bytes(16), {0: moved})
     row = _row(topic, {("t", 0): (3, 4)})
     assert (row["least_replicas"], row["replicas"]) == (2, 2)
+
+
+async def test_a_partition_that_refuses_acks_all_says_so(
+    client: Client, views: TopicViews, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def described(*_: object) -> tuple[list[dict[str, Any]], list[str]]:
+        return [{"name": "min.insync.replicas", "value": "2"}], []
+
+    monkeypatch.setattr(topics, "described", described)
+    states = {
+        0: PartitionMetadata(0, 1, 0, [1], [1, 2], [], 1, 0),
+        1: PartitionMetadata(1, 1, 0, [1, 2], [1, 2, 3], [], 1, 0),
+        2: PartitionMetadata(2, -1, 0, [1], [1, 2], [], 1, 0),  # has no leader at all
+    }
+    topic = TopicMetadata("t", bytes(16), states)
+    client.metadata.snapshot = MetadataSnapshot({}, {"t": topic}, {}, (1, 1))
+    found = await views.one("t", 0, Viewer(allow_all, ANONYMOUS, "127.0.0.1"))
+    assert {row["partition"] for row in found["rows"] if row["below_min_isr"]} == {0}
+    assert found["below_min_isr"] == 1
