@@ -48,7 +48,7 @@ COPY --from=build /opt/ottla /opt/ottla
 # KAFKA_LOG_DIRS, so that the data stay in the volume.
 ENV PATH=/opt/ottla/bin:$PATH \
     PYTHONUNBUFFERED=1 \
-    OTTLA_IMAGE_LISTENERS=PLAINTEXT://:9092 \
+    OTTLA_IMAGE_LISTENERS=PLAINTEXT://[::]:9092 \
     KAFKA_LOG_DIRS=/var/lib/ottla
 USER ottla
 VOLUME /var/lib/ottla

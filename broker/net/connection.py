@@ -94,6 +94,11 @@ _INT = Struct("i")
 _ZEROS = memoryview(bytes(MAX_GROWTH_BYTES))  # never written, so the system keeps no memory for it
 
 
+def plain_ip(host: str) -> str:
+    """The IPv4 address of a connection over IPv4 to an IPv6 socket."""
+    return host[7:] if host.startswith("::ffff:") else host
+
+
 class Connection:
     """See the module. Loop thread only; `closed` connections ignore everything."""
 
@@ -171,7 +176,7 @@ class Connection:
         self.listener_name = listener.name
         self.client_host, self.client_port = client
         local = sock.getsockname()
-        self.local_address: tuple[str, int] = (local[0], local[1])
+        self.local_address: tuple[str, int] = (plain_ip(local[0]), local[1])
         self.principal: Principal = ANONYMOUS  # set by `authenticate`
         # Kept by the check of Produce: topic, and the version of the ACLs that allowed to write.
         self.writable_topics: dict[str, int] | None = None

@@ -13,7 +13,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from ottla.broker.net.connection import Connection
+from ottla.broker.net.connection import Connection, plain_ip
 from ottla.broker.quotas.connection_quotas import FULL_RETRY_MS, ConnectionLimits, ListenerLimits
 
 if TYPE_CHECKING:
@@ -270,7 +270,7 @@ class Listener:
             if kept is None:
                 refused = True
                 continue
-            self._open(kept, (_plain_ip(address[0]), address[1]), now_ms)
+            self._open(kept, (plain_ip(address[0]), address[1]), now_ms)
         if refused:
             self._pause_for(FULL_RETRY_MS)
 
@@ -356,11 +356,6 @@ class Listener:
         self.connections.pop(connection, None)
         self._unknown.pop(connection, None)
         self._connection_limits.released(self.limits, connection.client_host)
-
-
-def _plain_ip(host: str) -> str:
-    """IPv4 clients of an IPv6 socket by their IPv4 address."""
-    return host[7:] if host.startswith("::ffff:") else host
 
 
 # Of a listener: each holds a descriptor. A client that waits for the end of its connection has

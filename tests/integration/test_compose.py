@@ -106,10 +106,11 @@ def test_a_long_start_is_not_unhealthy(name: str) -> None:
 
 
 def test_the_image_listens_on_both_families() -> None:
-    """0.0.0.0 would refuse clients of a network with IPv6 (docker network create --ipv6)."""
+    """0.0.0.0 would refuse clients of a network with IPv6 (docker network create --ipv6). Without a
+    host, a broker with ZooKeeper would advertise the name of its container."""
     listeners = re.search(r"OTTLA_IMAGE_LISTENERS=(\S+)", (ROOT / "Dockerfile").read_text())
     assert listeners is not None
-    assert listeners[1] == "PLAINTEXT://:9092"
+    assert listeners[1] == "PLAINTEXT://[::]:9092"
 
 
 class Container:

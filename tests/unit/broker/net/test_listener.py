@@ -69,13 +69,15 @@ async def test_ipv6_and_all_addresses(host: str) -> None:
                 pass
 
 
-async def test_ipv4_clients_of_an_ipv6_socket_are_known_by_their_ipv4_address() -> None:
+async def test_an_ipv6_socket_has_ipv4_addresses_for_ipv4_clients() -> None:
+    """Of the client, and its own, which Metadata returns for a listener without a host."""
     async with running_network() as network:
         port = network.server.add_listener("ALL", "", 0)
         network.server.listeners["ALL"].start()
         with socket.create_connection(("127.0.0.1", port)):
             await network.until(lambda: len(network.server.connections) == 1)
             assert network.server.connections[0].client_host == "127.0.0.1"
+            assert network.server.connections[0].local_address == ("127.0.0.1", port)
 
 
 async def test_sockets_of_clients_are_set_up() -> None:
