@@ -247,7 +247,7 @@ def test_quotas_are_set_shown_and_removed(ottla: CommandLine) -> None:
     assert json.loads(described, parse_constant=pytest.fail)[0]["limit"] is None
     ottla.done("quotas", "alter", "--client", "free", "--remove", "request_percentage")
     wrong = ottla("quotas", "alter", "--client", "loader", "--set", "speed=1")
-    assert wrong.code == 1
+    assert wrong.code == 2
     assert "speed" in wrong.errors
     assert ottla("quotas", "alter", "--set", "producer_byte_rate=1").code == 2
     mistyped = ottla("quotas", "alter", "--client", "loader", "--remove", "producer_byte_rates")

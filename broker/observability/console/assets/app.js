@@ -29,8 +29,10 @@ let first = ''
 // What was shown of each address, for an outage.
 const contents = new Map()
 const MAX_CONTENTS = 20
-// Where each entry of the history was scrolled to, and whether this one was there before.
+// Where each entry of the history was scrolled to when it was left, the entry whose page is drawn, and
+// whether this one was there before.
 const scrolled = new Map()
+let entry = ''
 let isReturn = false
 // Whether the page could not be requested: it is then, even if it is not drawn again by itself.
 let isOwed = false
@@ -106,6 +108,7 @@ async function draw(isAsked = false) {
       document.querySelector('.pager')?.closest('.panel')?.scrollIntoView()
     }
     isTurned = isReturn = false
+    entry = history.state?.entry ?? ''
     first = context.query.first ?? ''
     shown = now
     isOwed = false
@@ -268,7 +271,6 @@ function arrive() {
   if (!isReturn) history.replaceState({ entry: `${Date.now()} ${Math.random()}` }, '')
 }
 
-addEventListener('scroll', () => { if (drawn === place().path.join('/') && history.state?.entry) scrolled.set(history.state.entry, scrollY) }, { passive: true })
 document.addEventListener('keydown', (event) => {
   const field = event.target.matches?.('input, textarea, select')
   if (event.key === '/' && !field && !document.querySelector('dialog[open]')) {
@@ -292,6 +294,7 @@ addEventListener('hashchange', (event) => {
     return
   }
   open?.close()
+  if (entry) scrolled.set(entry, scrollY)
   keepToken()
   clearTimeout(typing)
   isTurned = true
