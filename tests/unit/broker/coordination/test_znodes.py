@@ -12,7 +12,7 @@ from ottla.controller.tree.store import StoreError
 from ottla.controller.tree.znodes import MalformedZnode
 
 TOPIC = znodes.encode_topic(
-    TopicState(None, {0: ReplicaAssignment((1,)), 2: ReplicaAssignment(())})
+    TopicState(None, {0: ReplicaAssignment((1,)), 2: ReplicaAssignment((2,))})
 )
 
 
