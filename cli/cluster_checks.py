@@ -110,10 +110,8 @@ def min_isr_problems(
     topics = list(dict.fromkeys(row.topic for row in rows))
     found: dict[str, int] = {}
     try:
-        for start in range(0, len(topics), TOPICS_PER_REQUEST):
-            some = topics[start : start + TOPICS_PER_REQUEST]
-            wanted = [DescribeConfigsResource(TOPIC_RESOURCE, name, [MIN_ISR]) for name in some]
-            response = ask(DescribeConfigsRequest(resources=wanted))
+        for request in _requests_of_topics(topics, [MIN_ISR]):
+            response = ask(request)
             assert isinstance(response, DescribeConfigsResponse)
             found |= cluster.min_isr_of(response)
     except (ClientError, KafkaError, ProtocolError):
@@ -133,25 +131,31 @@ def throttle_problems(
     try:
         found = []
         for row in sorted(metadata.brokers, key=lambda each: each.node_id):
-            name, route = str(row.node_id), Node(row.node_id)
-            found += _set_values(session, BROKER_RESOURCE, [name], THROTTLES_OF_BROKER, route)
+            request = _settings_request(BROKER_RESOURCE, [str(row.node_id)], THROTTLES_OF_BROKER)
+            response = session.call(DescribeConfigsResponse, request, Node(row.node_id))
+            found += values_set(response)
         topics = [topic.name for topic in metadata.topics if topic.name]
-        for start in range(0, len(topics), TOPICS_PER_REQUEST):
-            some = topics[start : start + TOPICS_PER_REQUEST]
-            found += _set_values(session, TOPIC_RESOURCE, some, THROTTLES_OF_TOPIC, None)
+        for request in _requests_of_topics(topics, THROTTLES_OF_TOPIC):
+            found += values_set(session.call(DescribeConfigsResponse, request, None))
     except (ClientError, KafkaError, ProtocolError):
         return []
     return cluster.throttle_problems(found)
 
 
-def _set_values(
-    session: Session, kind: int, names: Iterable[str], keys: Iterable[str], route: Route | None
-) -> list[str]:
-    """Return a text for each of the settings that is set at run time, and not empty."""
+def _requests_of_topics(
+    topics: Sequence[str], keys: Iterable[str]
+) -> Iterable[DescribeConfigsRequest]:
+    """For these settings of all topics, some topics in each."""
+    for start in range(0, len(topics), TOPICS_PER_REQUEST):
+        some = topics[start : start + TOPICS_PER_REQUEST]
+        yield _settings_request(TOPIC_RESOURCE, some, keys)
+
+
+def _settings_request(
+    kind: int, names: Iterable[str], keys: Iterable[str]
+) -> DescribeConfigsRequest:
     wanted = [DescribeConfigsResource(kind, name, list(keys)) for name in names]
-    request = DescribeConfigsRequest(resources=wanted)
-    response = session.call(DescribeConfigsResponse, request, route)
-    return values_set(response)
+    return DescribeConfigsRequest(resources=wanted)
 
 
 class At(Route):
