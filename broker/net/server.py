@@ -67,6 +67,8 @@ class NetworkServer:
         self._listeners: dict[str, Listener] = {}
         #: The second socket of a listener, on a port that is shared with other processes.
         self._bootstrap: dict[str, Listener] = {}
+        #: Removed, with connections that are still open; another one may have the name by now.
+        self._removed: list[Listener] = []
         self._started = False
         self._services: NetworkServices | None = None
         self._reaper: TimerTask | None = None
@@ -153,19 +155,15 @@ class NetworkServer:
         request that removed the listener may be on its way on one of them."""
         for listeners in (self._listeners, self._bootstrap):
             if name in listeners:
-                listener = listeners[name]
+                listener = listeners.pop(name)
                 listener.close()
-                self._timer.schedule(
-                    REMOVAL_MS, partial(self._forget_listener, listeners, name, listener)
-                )
+                self._removed.append(listener)
+                self._timer.schedule(REMOVAL_MS, partial(self._forget_listener, listener))
 
-    def _forget_listener(
-        self, listeners: dict[str, Listener], name: str, listener: Listener
-    ) -> None:
+    def _forget_listener(self, listener: Listener) -> None:
         for connection in list(listener.connections):
             connection.close("its listener was removed")
-        if listeners.get(name) is listener:
-            del listeners[name]
+        self._removed.remove(listener)
 
     def renew_tls(self, name: str, context: "ssl.SSLContext") -> None:
         """New connections of a listener get this context; those that are open stay."""
@@ -188,7 +186,7 @@ class NetworkServer:
     def start(self) -> None:
         """Begin to accept on all listeners."""
         self._started = True
-        for listener in self._sockets_open:
+        for listener in self._all_listeners:
             listener.start()
         if self._reaper is None:
             if self._max_idle_ms > 0:
@@ -200,14 +198,14 @@ class NetworkServer:
         return self._listeners
 
     @property
-    def _sockets_open(self) -> list[Listener]:
-        """The listeners, and their second sockets."""
-        return [*self._listeners.values(), *self._bootstrap.values()]
+    def _all_listeners(self) -> list[Listener]:
+        """The listeners, their second sockets, and those that were removed."""
+        return [*self._listeners.values(), *self._bootstrap.values(), *self._removed]
 
     @property
     def connections(self) -> list[Connection]:
         """All open connections."""
-        return [c for listener in self._sockets_open for c in listener.connections]
+        return [c for listener in self._all_listeners for c in listener.connections]
 
     def descriptors(self) -> Descriptors:
         """The descriptors in use, and what is reserved; with at least one listener."""
@@ -216,7 +214,7 @@ class NetworkServer:
 
     def stop_accepting(self) -> None:
         """Close the listening sockets; connections stay open."""
-        for listener in self._sockets_open:
+        for listener in self._all_listeners:
             listener.close()
 
     async def drain(self, timeout_ms: int) -> int:
@@ -246,7 +244,7 @@ class NetworkServer:
     def leave_to_parent(self) -> None:
         """Close the copies of the sockets that a forked child has. The loop, which is the parent's,
         and the clients do not hear of it; nothing here may be used after it."""
-        for listener in self._sockets_open:
+        for listener in self._all_listeners:
             listener.leave_to_parent()
 
     def _make_room(self) -> None:
@@ -256,7 +254,7 @@ class NetworkServer:
             return
         clients = [
             connection
-            for listener in self._sockets_open
+            for listener in self._all_listeners
             if not listener.limits.protected
             for connection in listener.connections
         ]
@@ -276,7 +274,7 @@ class NetworkServer:
 
     def _oldest_unknown(self) -> Connection | None:
         moment = monotonic() - GRACE_SECONDS
-        oldest = (listener.oldest_unknown() for listener in self._sockets_open)
+        oldest = (listener.oldest_unknown() for listener in self._all_listeners)
         unknown = (each for each in oldest if each is not None and each.opened_at < moment)
         return min(unknown, key=lambda connection: connection.opened_at, default=None)
 
@@ -317,7 +315,7 @@ class NetworkServer:
     def _close_unauthenticated(self) -> None:
         """Close connections that have not authenticated within the time for it."""
         moment = monotonic() - self._authentication_timeout_ms / 1000
-        for listener in self._sockets_open:
+        for listener in self._all_listeners:
             if not listener.facts.requires_authentication:
                 continue
             for connection in list(listener.connections):
@@ -332,7 +330,7 @@ class NetworkServer:
         moment = monotonic() - IDLE_SECONDS
         idle = [
             connection
-            for listener in self._sockets_open
+            for listener in self._all_listeners
             if not listener.limits.protected
             for connection in listener.connections
             if connection.is_idle_since(moment)

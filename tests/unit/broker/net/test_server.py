@@ -67,6 +67,21 @@ async def test_a_port_that_processes_share_belongs_to_its_listener() -> None:
     reserve("x", "127.0.0.1", port).close()
 
 
+async def test_connections_of_a_listener_that_was_removed_and_added_again_are_closed() -> None:
+    async with running_network() as network:
+        server = network.server
+        clients = []
+        for _ in range(2):
+            server.remove_listener("LOGIN")
+            network.port = server.add_listener("LOGIN", "127.0.0.1", 0)
+            clients.append(await network.connect())
+            await clients[-1].ask(metadata_request())
+        assert len(server.connections) == 2
+        server.close()
+        for client in clients:
+            assert await client.is_closed()
+
+
 async def test_tls_without_keys_is_refused() -> None:
     async with running_network() as network:
         with pytest.raises(ListenError, match="protocol SASL_SSL but no keys"):
