@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from ottla.broker.replication.isr import IsrManager
     from ottla.broker.replication.partition import FollowerReplica, RackAwareReplicaSelector
     from ottla.broker.replication.session_watch import SessionWatch
+    from ottla.broker.replication.standstill import StandstillGuard
     from ottla.broker.runtime.clock import Clock
     from ottla.broker.runtime.timer import DelayQueue
     from ottla.storage.log.log import Log
@@ -147,6 +148,8 @@ class ReplicaManager:
         self.read_replica = read_replica
         #: Tiered storage (KIP-405); None where it is not enabled.
         self.remote_logs = remote_logs
+        #: Refuses writes that no other replica confirms, after a standstill; None in tests.
+        self.standstill: StandstillGuard | None = None
         #: Throttles followers that are not in the ISR (KIP-73).
         self.leader_throttle = leader_throttle
         #: Fetches from remote storage; None without tiered storage.
@@ -360,6 +363,8 @@ class ReplicaManager:
             log = partition.leader_log()
             if required_acks == -1:
                 partition.check_enough_in_sync()
+            elif self.standstill is not None:
+                self.standstill.check()
             verification = None if guards is None else guards.get((topic, index))
             if validated is None:
                 info = log.append(

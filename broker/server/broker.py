@@ -54,6 +54,7 @@ from ottla.broker.replication.partition import (
 )
 from ottla.broker.replication.replica_epochs import ReplicaEpochs
 from ottla.broker.replication.replica_manager import ReplicaManager
+from ottla.broker.replication.standstill import StandstillGuard
 from ottla.broker.replication.stray_logs import StrayCheck
 from ottla.broker.replication.throttles import ReplicationThrottles
 from ottla.broker.requests.error_responses import error_response
@@ -245,6 +246,9 @@ class Broker:
             remote_logs=self.remote_logs,
             socket_timeout_ms=config.replica_socket_timeout_ms,
         )
+        self.standstill = self.replica_manager.standstill = StandstillGuard(
+            self.store, self.broker_id, self.timer, self.replica_manager.context.now_ms
+        )
         if self.remote_logs is not None:
             from ottla.broker.server.tiered_storage import build_remote_fetches
 
@@ -346,6 +350,7 @@ class Broker:
             self.strays,
             self._has_log,
             self.replica_epochs,
+            on_leaders=self.standstill.told,
         )
         self.deleted_topics = DeletedTopicCheck(
             self.metadata, store, self.broker_epoch, self.replica_control.forget_topics
@@ -602,6 +607,7 @@ class Broker:
             self.replica_manager.forget_broker_epochs()
         self.metadata.forget_deleted()
         self.broker_epoch.registered(broker_epoch)
+        self.standstill.registered()
 
     def _id_taken(self, problem: str) -> None:
         """A machine that was paused wakes up, and another one has taken its place."""

@@ -272,6 +272,7 @@ class BrokerServer:
             if parts.login is not None:
                 parts.login.stop()
             parts.stalls.stop()
+            parts.standstill.stop()
         if self._http is not None:
             await self._http.close()
         if self._state_log is not None:
@@ -424,6 +425,7 @@ async def _join_cluster(parts: Broker) -> None:
     registration.unclean_shutdown = parts.logs.unclean_start
     await check_advertised_addresses(registration.store, registration.info)
     await registration.register()
+    parts.standstill.start()
     await parts.controller.start()
 
 

@@ -135,6 +135,10 @@ class EmbeddedStore:
         return self._session_id
 
     @property
+    def session_timeout_ms(self) -> int:
+        return 0
+
+    @property
     def write_problem(self) -> WriteProblem | None:
         """Why writes fail now, and the fix; None if they do not."""
         return None if self._commits is None else self._commits.problem

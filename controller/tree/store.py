@@ -182,6 +182,10 @@ class ZnodeStore(Protocol):
     def session_id(self) -> int:
         """The id of the session, as in `Stat.ephemeral_owner` of its znodes; 0 without one."""
 
+    @property
+    def session_timeout_ms(self) -> int:
+        """The session timeout that the server agreed to; 0 before, and where no session expires."""
+
     async def connect(self) -> None:
         """Open the first session; raise ConnectionLost after the connection timeout."""
 

@@ -144,7 +144,8 @@ class ZooKeeperSession:
         self._connection_timeout_ms = connection_timeout_ms or session_timeout_ms
         # After a session timeout without a connection the session has expired anyway.
         self._call_timeout_ms = call_timeout_ms or session_timeout_ms
-        self._agreed_timeout_ms = 0  # the server's maximum may be less than what is requested
+        #: The session timeout; the server's maximum may be less than what is requested.
+        self.agreed_timeout_ms = 0
         self._credentials = list(credentials)
         self._sasl = dict(sasl) if sasl is not None else None
         self._tls = tls
@@ -267,7 +268,7 @@ class ZooKeeperSession:
             self._connected = True
             self._connections += 1
             self._session_id = client_id[0]
-            self._agreed_timeout_ms = client.session_timeout_ms
+            self.agreed_timeout_ms = client.session_timeout_ms
             self._notify_waiters()
             for watch in list(self._watches):
                 watch.rearm()
@@ -332,7 +333,7 @@ class ZooKeeperSession:
 
     def _deadline(self) -> float:
         assert self._loop is not None
-        timeout_ms = min(self._call_timeout_ms, self._agreed_timeout_ms or self._call_timeout_ms)
+        timeout_ms = min(self._call_timeout_ms, self.agreed_timeout_ms or self._call_timeout_ms)
         return self._loop.time() + timeout_ms / 1000
 
     async def _until(self, future: "asyncio.Future[T]", path: str, deadline: float) -> T:

@@ -85,6 +85,10 @@ class ZooKeeperStore:
     def session_id(self) -> int:
         return self.session.session_id
 
+    @property
+    def session_timeout_ms(self) -> int:
+        return self.session.agreed_timeout_ms
+
     async def connect(self, *, make_root: bool = True) -> None:
         """`make_root`: whether the chroot is created; else `make_root` does it later."""
         await self.session.connect()

@@ -60,8 +60,11 @@ class Wire:
     def ask(self, request: Message, version: int) -> Message:
         """The decoded response; raises ConnectionClosed where the broker hangs up instead."""
         self.send(request, version)
-        frame = self.receive_frame()
-        correlation_id, response = decode_response(frame, request.API_KEY, version)
+        return self.receive(request.API_KEY, version)
+
+    def receive(self, api_key: int, version: int) -> Message:
+        """The decoded response to the last request, when no other one is under way."""
+        correlation_id, response = decode_response(self.receive_frame(), api_key, version)
         assert correlation_id == self._correlation_id
         return response
 

@@ -15,12 +15,14 @@ from ottla.cli.zookeeper_server import free_port
 from ottla.controller.model import BrokerInfo, Endpoint
 from ottla.controller.tree import znodes
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.message import Message
 from ottla.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
+from ottla.protocol.messages.table import ApiKey
 from ottla.protocol.records.builder import build_batch
 from tests.doubles.broker_process import BrokerProcess, start_broker
 from tests.doubles.command_line import CommandLine
@@ -43,25 +45,37 @@ def status_of(port: int, path: str) -> tuple[int, str]:
 
 def produce_code(port: int) -> int:
     """The error code of a record with acks=1."""
+    with Wire(f"127.0.0.1:{port}") as wire:
+        return code_of(wire.ask(produce_request(), 9))
+
+
+def produce_request() -> ProduceRequest:
     records = build_batch([(1, None, b"x", None)])
     data = PartitionProduceData(index=0, records=records)
     topic = TopicProduceData(name="t", partition_data=[data])
-    request = ProduceRequest(acks=1, timeout_ms=10_000, topic_data=[topic])
-    with Wire(f"127.0.0.1:{port}") as wire:
-        response = wire.ask(request, 9)
+    return ProduceRequest(acks=1, timeout_ms=10_000, topic_data=[topic])
+
+
+def code_of(response: Message) -> int:
     assert isinstance(response, ProduceResponse)
     return int(response.responses[0].partition_responses[0].error_code)
 
 
 def take_id(broker: BrokerProcess, zookeeper: str) -> KazooClient:
-    """Pause a broker until another one has its id; the client has the session of that one."""
+    """Pause a broker until another one has its id; the client has the session of that one.
+
+    A client wrote to the broker meanwhile: the request is read before the session is known to have
+    ended, and must not be acknowledged."""
     other = KazooClient(zookeeper)
     other.start(60)
     path = znodes.broker_path(1)
     broker.send_signal(signal.SIGSTOP)
     eventually(lambda: other.exists(path) is None)
     other.create(path, znodes.encode_broker(OTHER, 0, instance="another"), ephemeral=True)
-    broker.send_signal(signal.SIGCONT)
+    with Wire(f"127.0.0.1:{broker.port}") as wire:
+        wire.send(produce_request(), 9)
+        broker.send_signal(signal.SIGCONT)
+        assert code_of(wire.receive(ApiKey.PRODUCE, 9)) == ErrorCode.NOT_LEADER_OR_FOLLOWER
     return other
 
 

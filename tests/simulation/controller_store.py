@@ -47,6 +47,10 @@ class SimulatedStore:
     def session_id(self) -> int:
         return self.inner.session_id
 
+    @property
+    def session_timeout_ms(self) -> int:
+        return self.inner.session_timeout_ms
+
     async def _turn(self, *, is_write: bool) -> str:
         call = PendingCall(is_write)
         self.calls.append(call)

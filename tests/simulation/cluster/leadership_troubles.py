@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 WAITING = 400
 JOINED_SECONDS = 10
 LED_SECONDS = 5
+# The session of the leader before ends first.
+ELECTED_SECONDS = 10
 WRITTEN_SECONDS = 3
 TRUNCATED_SECONDS = 2
 WRITE_ATTEMPTS = 20
@@ -138,6 +140,42 @@ class LeadershipTroubles:
             await asyncio.gather(election, stopping, *waiting)
         if not following.is_up:
             following.start()
+
+    async def woken_leader(self, _node: Node) -> None:
+        """A leader stands still until another one is elected. When it continues, a write with
+        acks=1 is there, and ZooKeeper is heard of later."""
+        index = self.random.randrange(self.world.shape.partitions)
+        if await settles(self.world) is not None:
+            return
+        node = self.leaders.leader(index)
+        session = None if node is None else self.leaders.session(node)
+        if node is None or session is None or node.running is None:
+            return
+        writer, process = self._writer(node, index), node.running.process
+        await of_client(self.world, writer.write(1, acks=1))
+        process.pause()
+        session.cut()
+        await self.leaders.until(lambda: self._is_led_by_another(node, index), ELECTED_SECONDS)
+        writing = self.world.loop.create_task(
+            self._write_to_former(writer, node), context=self.world.clients.context
+        )
+        await asyncio.sleep(self.random.uniform(0, 1))
+        process.resume()
+        await asyncio.sleep(self.random.uniform(0, 1))
+        session.heal()
+        await writing
+        writer.close()
+
+    async def _write_to_former(self, writer: WaitingWriter, node: Node) -> None:
+        code = await writer.write(1, acks=1)
+        if code == ErrorCode.NONE and self._is_led_by_another(node, writer.partition):
+            self.world.complain(
+                f"{node.host} stood still until another broker led {TOPIC}-{writer.partition}, "
+                f"and acknowledges a write"
+            )
+
+    def _is_led_by_another(self, node: Node, index: int) -> bool:
+        return self.leaders.leader(index) not in (None, node)
 
     async def wide_writes(self, node: Node) -> None:
         """Requests to many partitions are appended in parts; between two of them a leader changes,

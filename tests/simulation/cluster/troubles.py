@@ -57,7 +57,7 @@ LATER = (
     *("failed_target", "unwritten_epochs", "unheard_restart"),
     *("replaced_target_stopped", "half_reassigned_stopped", "recreated_in_compaction"),
     *("moved_in_flush", "flushes_without_end", "response_before_close", "led_again"),
-    *("wide_writes", "short_stop"),
+    *("wide_writes", "short_stop", "woken_leader"),
 )
 # What may happen while something else happens. Not what may lose data then.
 TOGETHER = frozenset(

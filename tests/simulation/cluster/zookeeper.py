@@ -85,6 +85,10 @@ class Session:
     def session_id(self) -> int:
         return self.inner.session_id
 
+    @property
+    def session_timeout_ms(self) -> int:
+        return int(SESSION_TIMEOUT_SECONDS * 1000)
+
     # Troubles
 
     def cut(self, *, refuses: bool = False, expires: bool = True) -> None:
