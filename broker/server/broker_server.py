@@ -272,13 +272,13 @@ class BrokerServer:
             if parts.login is not None:
                 parts.login.stop()
             parts.stalls.stop()
-            parts.standstill.stop()
         if self._http is not None:
             await self._http.close()
         if self._state_log is not None:
             await self._state_log.stop()
         if parts is not None:
             parts.network_server.close()
+            parts.standstill.stop()  # no write can come any more
             parts.inter_broker_client.close()
             await parts.request_channel.close()
             parts.quotas.stop()

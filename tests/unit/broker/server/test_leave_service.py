@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from ottla.protocol.messages.leader_and_isr import (
     LeaderAndIsrRequest,
     LeaderAndIsrTopicState,
 )
+from tests.doubles.eventually import eventually_async
 
 WAYS: dict[str, tuple[Callable[[Broker], None], ErrorCode]] = {
     "another broker": (
@@ -30,14 +32,38 @@ WAYS: dict[str, tuple[Callable[[Broker], None], ErrorCode]] = {
 }
 
 
+def new_server(directory: Path) -> BrokerServer:
+    settings = {"log.dirs": str(directory), "listeners": "PLAINTEXT://127.0.0.1:0"}
+    return BrokerServer(BrokerConfig(settings), lambda: None)
+
+
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    settings = {"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"}
-    server = BrokerServer(BrokerConfig(settings), lambda: None)
+    server = new_server(tmp_path)
     await server.start()
     await server.parts.controller.create_topics([NewTopic("t", 1, 1)], timeout_ms=5_000)
     yield server.parts
     await server.stop()
+
+
+async def test_a_stop_refuses_writes_after_a_standstill_while_clients_are_connected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = new_server(tmp_path)
+    await server.start()
+    network, guard = server.parts.network_server, server.parts.standstill
+    connected: list[int] = []
+    end = guard.stop
+
+    def note_connections() -> None:
+        connected.append(len(network.connections))
+        end()
+
+    monkeypatch.setattr(guard, "stop", note_connections)
+    with socket.create_connection(("127.0.0.1", server.ports["PLAINTEXT"])):
+        await eventually_async(lambda: network.connections)
+        await server.stop()
+    assert connected == [0]
 
 
 @pytest.mark.parametrize("way", WAYS)
