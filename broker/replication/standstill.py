@@ -16,6 +16,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
+from ottla.broker.cluster.broker_epoch import UNKNOWN_BROKER_EPOCH
 from ottla.broker.runtime.tasks import spawn
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import SESSION_EXPIRED, StoreError
@@ -64,6 +65,8 @@ class StandstillGuard:
         self._limit_ms = 0  # 0: the session cannot end
         self._state = _State.SERVING
         self._standstills = 0
+        self._ended_at = 0  # of the standstills, when the session ended
+        self._told_epoch = UNKNOWN_BROKER_EPOCH  # of the last request, since the session ended
         self._task: TimerTask | None = None
         self._asking: asyncio.Task[None] | None = None
         self._session: WatchHandle | None = None
@@ -93,14 +96,24 @@ class StandstillGuard:
                     "This broker stood still; other brokers may lead its partitions.",
                 )
 
-    def registered(self) -> None:
+    def registered(self, broker_epoch: int) -> None:
         """The broker has registered again."""
         if self._state is _State.ENDED:
             self._state = _State.REGISTERED
+            if self._told_epoch == broker_epoch:
+                self.told(broker_epoch)
 
-    def told(self) -> None:
-        """A LeaderAndIsr request of the present registration was handled."""
+    def told(self, broker_epoch: int) -> None:
+        """A LeaderAndIsr request of the present registration was handled.
+
+        The controller may know of a registration before this broker does, whose connection to
+        ZooKeeper was lost before the response. It does not send the request again.
+        """
+        self._told_epoch = broker_epoch
         if self._state is _State.REGISTERED:
+            if self._standstills != self._ended_at:  # the new session may have ended, too
+                self._doubt()
+                return
             self._state = _State.SERVING
             logger.info("the controller has told what this broker leads: it serves writes again")
 
@@ -123,12 +136,15 @@ class StandstillGuard:
         self._standstills += 1
         if self._state is not _State.SERVING:
             return
-        self._state = _State.SUSPECTED
         logger.warning(
             "this broker stood still for %.1f s, and its ZooKeeper session may have ended: it "
             "refuses writes with acks=0 and acks=1 until ZooKeeper has responded",
             stood_still_ms / 1000,
         )
+        self._doubt()
+
+    def _doubt(self) -> None:
+        self._state = _State.SUSPECTED
         if self._asking is None:
             self._asking = spawn(self._ask(), name="standstill")
 
@@ -159,6 +175,8 @@ class StandstillGuard:
             self._look()
             if self._state is not _State.SERVING:
                 self._state = _State.ENDED
+                self._ended_at = self._standstills
+                self._told_epoch = UNKNOWN_BROKER_EPOCH
 
 
 _SERVING = _State.SERVING

@@ -607,7 +607,7 @@ class Broker:
             self.replica_manager.forget_broker_epochs()
         self.metadata.forget_deleted()
         self.broker_epoch.registered(broker_epoch)
-        self.standstill.registered()
+        self.standstill.registered(broker_epoch)
 
     def _id_taken(self, problem: str) -> None:
         """A machine that was paused wakes up, and another one has taken its place."""

@@ -97,14 +97,14 @@ class ReplicaControl:
         strays: StrayCheck | None = None,
         has_log: Callable[[str, int], bool] = lambda topic, partition: False,
         epochs: ReplicaEpochs | None = None,
-        on_leaders: Callable[[], None] = lambda: None,
+        on_leaders: Callable[[int], None] = lambda broker_epoch: None,
     ) -> None:
         """`on_metadata` is called after each change of the metadata, with the partitions that are
         deleted. LeaderAndIsr requests wait for the check of `strays` after a registration: a log
         of a deleted topic would refuse the new topic of that name. `has_log`: whether there is a
         log of a partition here, which has the settings of its topic. `epochs` are those of replicas
         that refuse a state. `on_leaders` is called after each LeaderAndIsr request of the present
-        registration."""
+        registration, with its broker epoch."""
         self._epochs = epochs
         self._on_leaders = on_leaders
         self._has_log = has_log
@@ -171,7 +171,7 @@ class ReplicaControl:
         ):
             await self._epochs.publish()
         if response.error_code == ErrorCode.NONE and not self._is_stale(request.broker_epoch):
-            self._on_leaders()
+            self._on_leaders(request.broker_epoch)
         if self._strays is not None:
             await self._strays.leaders_changed()
         return response

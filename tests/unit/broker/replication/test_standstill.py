@@ -46,9 +46,20 @@ class Scene:
             store, 1, self.timer, lambda: int(self.timer.clock.monotonic() * 1000)
         )
 
-    async def register(self) -> None:
+    async def create_znode(self) -> int:
+        """The broker epoch of a registration, which is not known to the broker yet."""
         await self.store.create(PATH, b"{}", ephemeral=True)
-        self.guard.registered()
+        return await self.broker_epoch()
+
+    async def broker_epoch(self) -> int:
+        stat = await self.store.exists(PATH)
+        assert stat is not None
+        return stat.czxid
+
+    async def register(self) -> int:
+        broker_epoch = await self.create_znode()
+        self.guard.registered(broker_epoch)
+        return broker_epoch
 
     def stand_still(self, milliseconds: int) -> None:
         """Time passes, and no callback runs."""
@@ -112,17 +123,18 @@ async def test_until_zookeeper_is_back_nothing_is_known(scene: Scene) -> None:
 
 
 async def test_after_the_session_the_controller_is_waited_for(scene: Scene) -> None:
+    before = await scene.broker_epoch()
     scene.store.lose_session()
     scene.stand_still(LONG_MS)
     assert scene.refuses()
     scene.store.expire_session()
-    scene.guard.told()  # of the registration before
+    scene.guard.told(before)
     await asyncio.sleep(ASKED_SECONDS)
     assert scene.refuses()
-    await scene.register()
+    broker_epoch = await scene.register()
     await asyncio.sleep(ASKED_SECONDS)
     assert scene.refuses()
-    scene.guard.told()
+    scene.guard.told(broker_epoch)
     assert not scene.refuses()
 
 
@@ -130,9 +142,36 @@ async def test_the_end_of_the_session_may_be_heard_of_first(scene: Scene) -> Non
     scene.stand_still(LONG_MS)
     scene.store.expire_session()
     assert scene.refuses()
-    await scene.register()
+    broker_epoch = await scene.register()
     assert scene.refuses()
-    scene.guard.told()
+    scene.guard.told(broker_epoch)
+    assert not scene.refuses()
+
+
+async def test_the_controller_may_know_of_the_registration_first(scene: Scene) -> None:
+    """The response to the registration was lost; the controller does not send its request again."""
+    scene.stand_still(LONG_MS)
+    scene.store.expire_session()
+    broker_epoch = await scene.create_znode()
+    scene.guard.told(broker_epoch)
+    assert scene.refuses()
+    scene.guard.registered(broker_epoch)
+    assert not scene.refuses()
+
+
+async def test_a_second_standstill_while_the_controller_is_waited_for(scene: Scene) -> None:
+    scene.stand_still(LONG_MS)
+    scene.store.expire_session()
+    broker_epoch = await scene.register()
+    scene.store.lose_session()
+    scene.stand_still(LONG_MS)
+    scene.timer.advance(0)
+    scene.guard.told(broker_epoch)  # the request waited in a socket
+    assert scene.refuses()
+    await asyncio.sleep(ASKED_SECONDS)
+    assert scene.refuses()
+    scene.store.expire_session()
+    scene.guard.told(await scene.register())
     assert not scene.refuses()
 
 
