@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -88,7 +89,12 @@ def _write(config: BrokerConfig, title: str, lines: list[str], tree: str) -> Non
     directories = ", ".join(os.path.abspath(path) for path in config.log_directories())
     if config.ottla_log_format == TEXT:
         lines += [f"data in {directories}", f"znode tree {tree}"]
-        print("\n  ".join([f"{title}.", *lines]), flush=True)
+        try:
+            print("\n  ".join([f"{title}.", *lines]), flush=True)
+        except OSError as error:
+            # Nobody reads it. What is left in the buffer would fail once more at the exit.
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # for the life of the process
+            logger.info("%s. Standard output cannot be written: %s", title, error.strerror)
     else:
         logger.info("%s: %s; data in %s; znode tree %s", title, "; ".join(lines), directories, tree)
 

@@ -39,23 +39,23 @@ def test_dumps_its_stacks_and_goes_on(tmp_path: Path) -> None:
         CommandLine(broker.bootstrap).done("topics", "create", "t")
 
 
-@contextmanager
-def with_a_pipe(directory: Path, *prefix: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """A broker whose output goes to a pipe that nothing reads, and its port."""
-    port = free_port()
+def command(directory: Path, port: int) -> list[str]:
+    """What starts a broker with a log of many lines."""
     settings = (
         f"log.dirs={directory / 'data'}",
         f"listeners=PLAINTEXT://127.0.0.1:{port}",
         "ottla.log.level=DEBUG",
     )
+    overrides = (f"--override={each}" for each in settings)
+    return [sys.executable, "-m", "ottla.broker", *overrides]
+
+
+@contextmanager
+def with_a_pipe(directory: Path, *prefix: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A broker whose output goes to a pipe that nothing reads, and its port."""
+    port = free_port()
     process = subprocess.Popen(
-        [
-            *prefix,
-            sys.executable,
-            "-m",
-            "ottla.broker",
-            *(f"--override={each}" for each in settings),
-        ],
+        [*prefix, *command(directory, port)],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -83,6 +83,26 @@ def test_a_log_that_nobody_reads_stops_nothing(tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         assert process.wait(WAIT_SECONDS) == 0
         assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+def test_standard_output_that_was_closed_stops_nothing(tmp_path: Path) -> None:
+    """As in `ottla start | head -1`."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    port, errors = free_port(), tmp_path / "errors"
+    with errors.open("wb") as file:
+        process = subprocess.Popen(command(tmp_path, port), cwd=ROOT, stdout=writer, stderr=file)
+    os.close(writer)
+    try:
+        said = "is ready. Standard output cannot be written: Broken pipe"
+        eventually(lambda: said in errors.read_text(), seconds=WAIT_SECONDS)
+        CommandLine(f"127.0.0.1:{port}").done("topics", "create", "t")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(WAIT_SECONDS) == 0
+        assert "Traceback" not in errors.read_text()
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_nohup_keeps_it_running(tmp_path: Path) -> None:
