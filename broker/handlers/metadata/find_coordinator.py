@@ -22,6 +22,7 @@ from ottla.broker.cluster.metadata_cache import MetadataCache
 from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.request_channel import RequestContext
 from ottla.broker.requests.request_parts import Items
+from ottla.broker.runtime.log_limiter import LogLimiter
 from ottla.broker.runtime.tasks import spawn
 from ottla.protocol.errors import ErrorCode, error_name
 from ottla.protocol.messages.find_coordinator import (
@@ -44,6 +45,13 @@ SHARE = 2
 
 # A client that gets the error has retried by then.
 _WAIT_SECONDS = 0.5
+
+# The setting that says how many replicas each internal topic has.
+_FACTOR_SETTINGS = {
+    GROUP_METADATA_TOPIC: "offsets.topic.replication.factor",
+    TRANSACTION_STATE_TOPIC: "transaction.state.log.replication.factor",
+    SHARE_STATE_TOPIC: "share.coordinator.state.topic.replication.factor",
+}
 
 EnsureTopic = Callable[[str], Coroutine[Any, Any, int]]
 """Creates an internal topic if it does not exist; returns an error code."""
@@ -86,6 +94,7 @@ class FindCoordinatorHandler:
         if share_partition_for is not None:
             self._topics[SHARE] = (SHARE_STATE_TOPIC, share_partition_for)
         self._ensure_internal_topic = ensure_internal_topic
+        self._log_limiter = LogLimiter()
         # Done when responses do not wait for the creation any more, before its end or with it.
         self._being_created: dict[str, asyncio.Future[None]] = {}
 
@@ -170,11 +179,23 @@ class FindCoordinatorHandler:
             timer.cancel()
             _finish(waited)
         if error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            logger.warning(
-                "Internal topic %s cannot be created (%s); the next FindCoordinator retries",
-                topic,
-                error_name(error),
+            self._log_failure(topic, error)
+
+    def _log_failure(self, topic: str, error: int) -> None:
+        """Clients retry many times a second."""
+        if not self._log_limiter.allows(topic):
+            return
+        reason = error_name(error)
+        if error == ErrorCode.INVALID_REPLICATION_FACTOR:
+            reason = (
+                f"{len(self._metadata.snapshot.brokers)} live brokers are fewer than the replicas "
+                f"of {_FACTOR_SETTINGS[topic]}; start more brokers, or lower the setting"
             )
+        logger.warning(
+            "Internal topic %s cannot be created: %s. The next FindCoordinator retries",
+            topic,
+            reason,
+        )
 
 
 def _finish(waited: asyncio.Future[None]) -> None:

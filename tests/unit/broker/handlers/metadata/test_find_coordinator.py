@@ -124,11 +124,18 @@ async def test_the_first_user_has_the_topic_created(caplog: pytest.LogCaptureFix
         for task in running_tasks():
             await task
     assert cluster.created == [GROUP_METADATA_TOPIC]
-    assert "cannot be created (INVALID_REPLICATION_FACTOR)" in caplog.text
+    assert (
+        "__consumer_offsets cannot be created: 2 live brokers are fewer than the replicas of "
+        "offsets.topic.replication.factor"
+    ) in caplog.text
+    caplog.clear()
     cluster.ask(1, "g")
     cluster.ask(1, "t", key_type=TRANSACTION)
     for task in running_tasks():
         await task
+    assert [record.args[0] for record in caplog.records if isinstance(record.args, tuple)] == [
+        TRANSACTION_STATE_TOPIC
+    ], "one line for each topic and minute"
     assert cluster.created[1:] == [GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC]
 
 
