@@ -81,7 +81,9 @@ def collect(
 
     _take_variables(IMAGE_PREFIX, variables, prefixes, found, ignored)
     if path is not None:
-        for item in read_properties(path):
+        items = read_properties(path)
+        found.warnings.extend(_repeated(items))
+        for item in items:
             take(item)
     for prefix in ("KAFKA_", "OTTLA_"):
         _take_variables(prefix, variables, prefixes, found, ignored)
@@ -96,6 +98,19 @@ def collect(
         names = ", ".join(dict.fromkeys(ignored))
         found.warnings.append(f"Ignored, as --ignore-unknown says: {names}")
     return found
+
+
+def _repeated(items: Iterable[Property]) -> list[str]:
+    """Warnings of settings that a file has twice, with different values. The last one is used, as
+    in Kafka."""
+    warnings: list[str] = []
+    before: dict[str, Property] = {}
+    for item in items:
+        other = before.get(item.name)
+        if other is not None and other.value != item.value:
+            warnings.append(f"{item.origin}: replaces {item.name} of {other.origin}")
+        before[item.name] = item
+    return warnings
 
 
 def without_stars(given: Iterable[str]) -> tuple[str, ...]:
@@ -125,7 +140,14 @@ def _check_known(item: Property) -> None:
         raise UnknownSetting(
             f"{item.origin}: the setting {item.name} is gone from Kafka: {_REMOVED[item.name]}."
         )
-    raise UnknownSetting(f"{item.origin}: {unknown_setting(item.name)}")
+    hint = "" if near_matches(item.name, broker_settings()) else _of_other_software(item.name)
+    raise UnknownSetting(f"{item.origin}: {unknown_setting(item.name)}{hint}")
+
+
+def _of_other_software(name: str) -> str:
+    """What to do about a setting that nothing here resembles, such as those of a vendor."""
+    prefix, dot, _ = name.partition(".")
+    return f" Remove it, or start with --ignore-unknown {prefix}." if dot else ""
 
 
 def unknown_setting(name: str) -> str:

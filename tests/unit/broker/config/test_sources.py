@@ -130,4 +130,14 @@ def test_unknown_names_are_ignored_by_prefix(tmp_path: Path) -> None:
         "OTTLA_CONFLUENT_C, OTTLA_X_Y, confluent.e"
     ]
     (error,) = found.errors
-    assert str(error) == f"{path}:4: unknown setting other.x."
+    assert str(error) == (
+        f"{path}:4: unknown setting other.x. Remove it, or start with --ignore-unknown other."
+    )
+
+
+def test_a_setting_that_a_file_has_twice_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text("log.dirs=/a\nbroker.id=1\nbroker.id=1\nlog.dirs=/b\n")
+    found = collect(str(path), ["log.dirs=/c"], {})
+    assert found.given["log.dirs"].value == "/c"
+    assert found.warnings == [f"{path}:4: replaces log.dirs of {path}:1"]
