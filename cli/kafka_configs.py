@@ -122,7 +122,9 @@ def _quota_lines(
     if "--zookeeper" in given.flags:
         raise usage("--zookeeper of kafka-configs is for brokers and for SCRAM users, not quotas.")
     if "--describe" in given.flags:
-        lines = [["quotas", "describe", *words, *given.others, *common]]
+        # As in Kafka: without the quotas of a user with a client id, unless both are typed.
+        kinds = [word for kind, _ in entities for word in ("--only", kind)]
+        lines = [["quotas", "describe", *words, *kinds, *given.others, *common]]
         if len(entities) == 1 and entities[0][0] == "user" and not defaults:
             # As in Kafka: not beside clients, nor for the default of all users.
             lines += _scram_lines(given, entities[0][1], common)

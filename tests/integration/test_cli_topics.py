@@ -252,3 +252,28 @@ def test_quotas_are_set_shown_and_removed(ottla: CommandLine) -> None:
     assert ottla("quotas", "alter", "--set", "producer_byte_rate=1").code == 2
     mistyped = ottla("quotas", "alter", "--client", "loader", "--remove", "producer_byte_rates")
     assert (mistyped.code, mistyped.output) == (2, "")
+
+
+def test_kafka_configs_describes_the_entities_of_a_type_only(ottla: CommandLine) -> None:
+    entities = {
+        "users": ["--user", "ann"],
+        "clients": ["--client", "job"],
+        "ips": ["--ip", "10.0.0.1"],
+        "users clients": ["--user", "ann", "--client", "job"],
+    }
+    for names in entities.values():
+        quota = "connection_creation_rate" if "--ip" in names else "request_percentage"
+        ottla.done("quotas", "alter", *names, "--set", f"{quota}=5")
+    for types, names in entities.items():
+        typed = [word for each in types.split() for word in ("--entity-type", each)]
+        shown = ottla.done("kafka-configs", "--describe", *typed).lines
+        row = [names[names.index(each) + 1] if each in names else "-" for each in _COMPONENTS]
+        assert [line[:3] for line in shown[1:] if line[-1] == "5.0"] == [row], types
+        assert (["No", "SCRAM", "credentials."] in shown) == (types == "users")
+    for names in entities.values():
+        quota = "connection_creation_rate" if "--ip" in names else "request_percentage"
+        ottla.done("quotas", "alter", *names, "--remove", quota)
+    assert ottla("quotas", "describe", "--only", "group").code == 2
+
+
+_COMPONENTS = ("--user", "--client", "--ip")
