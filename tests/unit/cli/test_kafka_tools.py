@@ -138,9 +138,15 @@ kafka-configs --alter --topic orders --add-config cleanup.policy=[compact,delete
 = configs set topic orders cleanup.policy=compact,delete segment.ms=60000
 kafka-configs --alter --broker 1 --add-config a=1 --delete-config b,c --force
 = configs set broker 1 a=1
-= configs unset broker 1 b c
+= configs unset broker 1 b c --must-be-set
 kafka-configs --alter --entity-type brokers --entity-default --delete-config a
-= configs unset cluster a
+= configs unset cluster a --must-be-set
+kafka-configs --describe --entity-type topics --all
+= configs describe topic --all
+kafka-configs --describe --entity-type brokers
+= configs describe broker
+kafka-configs --describe --entity-type brokers --entity-default
+= configs describe cluster
 kafka-configs --describe --broker-defaults --zookeeper zk:2181
 = configs describe cluster --offline --zookeeper zk:2181
 kafka-configs --describe --broker-logger 1
@@ -346,7 +352,7 @@ def test_a_refused_flag_names_the_command(tool: Any, flag: str) -> None:
         ("kafka-topics --topic orders", "exactly one of"),
         ("kafka-topics --describe --topic", "--topic of kafka-topics needs a value"),
         ("kafka-configs --describe", "name an entity"),
-        ("kafka-configs --describe --entity-type topics", "configs describe topic NAME"),
+        ("kafka-configs --describe --entity-type groups", "configs describe group NAME"),
         ("kafka-configs --describe --entity-type nonsense", "not one of"),
         ("kafka-configs --alter --topic orders", "--add-config or --delete-config"),
         (
