@@ -120,6 +120,8 @@ kafka-consumer-groups --describe --group billing --members --verbose
 = groups describe billing --members
 kafka-consumer-groups --describe --all-groups
 = groups describe --all
+kafka-consumer-groups --describe --state --group g
+= groups describe g --state
 kafka-consumer-groups --list --state stable --state
 = groups list --state stable
 kafka-consumer-groups --list --state stable,empty --type classic
