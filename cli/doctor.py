@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from ottla.broker.cluster.cluster_problems import FIXES
+from ottla.broker.cluster.cluster_problems import FIXES, Problem
 from ottla.cli.app import family
 from ottla.cli.broker_status import (
     BrokerStatus,
@@ -27,7 +27,9 @@ from ottla.cli.broker_status import (
 from ottla.cli.cluster_checks import (
     At,
     cluster_problems,
+    ClusterFinding,
     min_isr_problems,
+    internal_topic_problems,
     other_broker,
     partition_problems,
     reassignments,
@@ -236,7 +238,7 @@ def _cluster_findings(
     tell, and throttles, which each broker has to: they are left out unless those were reached.
     """
     cluster = metadata.cluster_id or "-"
-    problems = cluster_problems(metadata)
+    problems: list[Problem | ClusterFinding] = [*cluster_problems(metadata)]
     try:
         with session.connect_to(str(reached)) as client:
             request = MetadataRequest(topics=None)
@@ -257,6 +259,7 @@ def _cluster_findings(
     found = [Finding(cluster, "cluster", each.is_note, each.finding, each.fix) for each in problems]
     if all(each.ok for each in found):
         count = sum(len(topic.partitions) for topic in topics.topics)
+        problems += internal_topic_problems(session, topics)
         are = "have a leader" if found else "have a leader and are in sync"
         found.insert(0, Finding(cluster, "cluster", True, f"all {count} partitions {are}"))
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ottla.broker.cluster.cluster_problems import Problem
 from ottla.cli.app import family
 from ottla.cli.broker_status import BrokerStatus, NoHttpPort, read_all
 from ottla.cli.cluster_checks import (
@@ -13,8 +14,10 @@ from ottla.cli.cluster_checks import (
     partition_counts,
     partition_problems,
     reassignments,
+    ClusterFinding,
     throttle_problems,
 )
+    internal_topic_problems,
 from ottla.cli.copies import COLUMNS, progress_rows, readable, restart_line
 from ottla.cli.output import Cell, Failure, print_fields, print_json, print_rows, say
 from ottla.cli.session import HttpOption, Session, connected
@@ -65,7 +68,8 @@ def status(
     progress = progress_rows(session, metadata, states)
     restart = restart_line(states, progress)
     adding = reassignments(session, metadata)
-    found = cluster_problems(metadata) + partition_problems(metadata, adding)
+    found: list[Problem | ClusterFinding] = [*cluster_problems(metadata)]
+    found += partition_problems(metadata, adding)
     found += min_isr_problems(
         lambda request: session.call(DescribeConfigsResponse, request), metadata
     )
@@ -76,6 +80,7 @@ def status(
     for number, each in states.items():
         problems += [f"broker {number}: {fault.get('problem')}" for fault in each.faults]
     fields: dict[str, Cell] = {
+    found += internal_topic_problems(session, metadata)
         "cluster_id": metadata.cluster_id,
         "brokers": len(brokers),
         **partition_counts(metadata.topics, adding),
