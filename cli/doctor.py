@@ -19,6 +19,7 @@ from ottla.cli.app import family
 from ottla.cli.broker_status import (
     BrokerStatus,
     NoHttpPort,
+    NoResponse,
     StatusUnknown,
     WrongStatus,
     day,
@@ -26,10 +27,10 @@ from ottla.cli.broker_status import (
 )
 from ottla.cli.cluster_checks import (
     At,
-    cluster_problems,
     ClusterFinding,
-    min_isr_problems,
+    cluster_problems,
     internal_topic_problems,
+    min_isr_problems,
     other_broker,
     partition_problems,
     reassignments,
@@ -186,6 +187,8 @@ def status_findings(status: BrokerStatus | StatusUnknown) -> list[Finding]:
     """The faults that a broker reports of itself; one finding that is ok if it has none."""
     if isinstance(status, WrongStatus):
         return [Finding(status.address, f"state {status.asked}", False, str(status), status.fix)]
+    if isinstance(status, NoResponse):
+        return []  # the check of its advertised address has found it
     if isinstance(status, NoHttpPort):
         return [Finding("-", "state", True, str(status), f"{status.fix}.")]
     if isinstance(status, StatusUnknown):
@@ -256,10 +259,10 @@ def _cluster_findings(
     problems += partition_problems(topics, adding) + below
     if all(each.ok for each in brokers):
         problems += throttle_problems(session, topics, adding)
+        problems += internal_topic_problems(session, topics)
     found = [Finding(cluster, "cluster", each.is_note, each.finding, each.fix) for each in problems]
     if all(each.ok for each in found):
         count = sum(len(topic.partitions) for topic in topics.topics)
-        problems += internal_topic_problems(session, topics)
         are = "have a leader" if found else "have a leader and are in sync"
         found.insert(0, Finding(cluster, "cluster", True, f"all {count} partitions {are}"))
     return found

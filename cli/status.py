@@ -6,18 +6,24 @@ from collections.abc import Mapping
 
 from ottla.broker.cluster.cluster_problems import Problem
 from ottla.cli.app import family
-from ottla.cli.broker_status import BrokerStatus, NoHttpPort, read_all
+from ottla.cli.broker_status import (
+    BrokerStatus,
+    NoHttpPort,
+    NoResponse,
+    StatusUnknown,
+    read_all,
+)
 from ottla.cli.cluster_checks import (
+    ClusterFinding,
     broker_row,
     cluster_problems,
+    internal_topic_problems,
     min_isr_problems,
     partition_counts,
     partition_problems,
     reassignments,
-    ClusterFinding,
     throttle_problems,
 )
-    internal_topic_problems,
 from ottla.cli.copies import COLUMNS, progress_rows, readable, restart_line
 from ottla.cli.output import Cell, Failure, print_fields, print_json, print_rows, say
 from ottla.cli.session import HttpOption, Session, connected
@@ -74,13 +80,19 @@ def status(
         lambda request: session.call(DescribeConfigsResponse, request), metadata
     )
     found += throttle_problems(session, metadata, adding)
+    found += internal_topic_problems(session, metadata)
     problems = [each.finding for each in found if not each.is_note]
     notes = [each.finding for each in found if each.is_note]
-    notes += [f"{each}; {each.fix}" for each in reported if isinstance(each, NoHttpPort)]
-    for number, each in states.items():
-        problems += [f"broker {number}: {fault.get('problem')}" for fault in each.faults]
+    for each in reported:
+        if isinstance(each, NoResponse):
+            problems.append(str(each))
+        elif isinstance(each, NoHttpPort):
+            notes.append(f"{each}; {each.fix}")
+        elif isinstance(each, StatusUnknown):
+            notes.append(str(each))
+    for number, state in states.items():
+        problems += [f"broker {number}: {fault.get('problem')}" for fault in state.faults]
     fields: dict[str, Cell] = {
-    found += internal_topic_problems(session, metadata)
         "cluster_id": metadata.cluster_id,
         "brokers": len(brokers),
         **partition_counts(metadata.topics, adding),
