@@ -95,7 +95,16 @@ def test_all_topics_and_all_brokers_are_described() -> None:
     ]
     done = run("configs describe group")
     assert "group needs a name after it" in done.stderr
-    assert "UNKNOWN_TOPIC_OR_PARTITION" in run("configs describe topic gone").stderr
+    assert run("configs describe topic gone").stderr == (
+        "ottla: topic gone: The topic 'gone' does not exist (UNKNOWN_TOPIC_OR_PARTITION): "
+        "see `ottla topics list`.\n"
+    )
+
+
+def test_a_word_of_other_tools_is_known() -> None:
+    assert "No such command 'get'. Did you mean 'describe'?" in run("configs get topic a").stderr
+    assert "Did you mean 'set', 'unset'?" in run("configs sett topic a").stderr
+    assert "No such command 'show'." in run("users show").stderr
 
 
 @pytest.mark.parametrize(
