@@ -10,7 +10,9 @@ from typer.testing import CliRunner
 from ottla.cli.app import app
 from ottla.cli.output import FAILED
 from ottla.protocol.client.errors import UnsupportedApiError
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import consumer_group_describe as newer
+from ottla.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
 from ottla.protocol.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -35,6 +37,8 @@ class Cluster:
         return 4
 
     def call(self, kind: type, request: Any, _to: object = None, **_: object) -> Any:
+        if kind is DeleteGroupsResponse:
+            return kind(results=[DeletableGroupResult(error_code=ErrorCode.GROUP_ID_NOT_FOUND)])
         if kind is ListGroupsResponse:
             return kind(groups=[ListedGroup(each, "consumer") for each in ("busy", "idle")])
         if kind is OffsetFetchResponse:
@@ -74,3 +78,11 @@ def test_a_row_for_each_group(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (done.exit_code, done.stdout) == (FAILED, "")
     assert done.stderr == "ottla: group nosuch does not exist; see `ottla groups list`.\n"
     assert "--state is one row a group" in run("groups describe busy --state --members").stderr
+
+
+def test_a_group_that_does_not_exist_cannot_be_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.cli.session.Session", Cluster)
+    assert run("groups delete nosuch --yes").stderr == (
+        "ottla: group nosuch: The group 'nosuch' does not exist (GROUP_ID_NOT_FOUND): "
+        "see `ottla groups list`.\n"
+    )
