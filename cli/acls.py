@@ -12,7 +12,7 @@ from ottla.broker.security.authorization.acl_types import (
     Permission,
     ResourceType,
 )
-from ottla.cli.acl_check import check_access, describe_acls
+from ottla.cli.acl_check import Rows, check_access, describe_acls
 from ottla.cli.acl_words import (
     COLUMNS,
     ClusterOption,
@@ -29,7 +29,7 @@ from ottla.cli.acl_words import (
     row,
 )
 from ottla.cli.app import family
-from ottla.cli.output import FAILED, Cell, Failure, print_fields, print_json, print_rows, say, usage
+from ottla.cli.output import FAILED, Failure, print_fields, print_json, print_rows, say, usage
 from ottla.cli.session import Session, check, connected
 from ottla.protocol.client.operations import Controller
 from ottla.protocol.errors import ErrorCode
@@ -218,8 +218,9 @@ def remove(
         for each in found
         if each.error_code == ErrorCode.NONE
     ]
+    left = [] if resource is None else describe_acls(session, resource, pattern, None)
     # Also if others could not be removed.
-    _print_changed(session, rows, "removed")
+    _print_changed(session, rows, "removed", left)
     for result in response.filter_results:
         check(result.error_code, "acls", result.error_message)
     for each in found:
@@ -246,12 +247,16 @@ def _filter(
     )
 
 
-def _print_changed(session: Session, rows: list[dict[str, Cell]], verb: str) -> None:
+def _print_changed(session: Session, rows: Rows, verb: str, left: Rows | None = None) -> None:
+    """`left` are the ACLs that the resource still has, which Kafka's tool prints, too."""
     if session.json:
-        print_json({verb: rows})
+        print_json({verb: rows} if left is None else {verb: rows, "left": left})
         return
     print_rows(rows, COLUMNS)
     say(f"{len(rows)} ACL{'' if len(rows) == 1 else 's'} {verb}.")
+    if left:
+        say("\nACLs that the resource still has:")
+        print_rows(left, COLUMNS)
 
 
 @app.command("check")

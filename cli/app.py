@@ -176,9 +176,26 @@ def _type_name(parameter: Any) -> str:
 _EXAMPLES = "\n\n\b\nExamples:\n"
 
 
+# Words of other tools, each with the command of that meaning.
+_OTHER_WORDS = {"get": "describe", "show": "describe"}
+
+
+class Family(TyperGroup):
+    """The commands of a family; "get" would be taken for a mistyped "set"."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """As the base class does, with the right suggestion for a word of another tool."""
+        word = args[0] if args else ""
+        meant = _OTHER_WORDS.get(word)
+        if meant in self.commands and word not in self.commands:
+            ctx.fail(f"No such command {word!r}. Did you mean {meant!r}?")
+        return super().resolve_command(ctx, args)
+
+
 def family(help_text: str, examples: str = "") -> typer.Typer:
     """The typer app of one family of commands; `examples` stand at the top of its --help."""
     return typer.Typer(
+        cls=Family,
         help=f"{help_text}{_EXAMPLES}{examples}" if examples else help_text,
         no_args_is_help=True,
         add_completion=False,

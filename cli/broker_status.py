@@ -64,6 +64,13 @@ class NoHttpPort(StatusUnknown):
         self.broker_ids = tuple(broker_ids)
 
 
+class NoResponse(StatusUnknown):
+    """A broker of the metadata cannot be reached at its advertised address."""
+
+    def __init__(self, broker_id: int, reason: Exception) -> None:
+        super().__init__(f"broker {broker_id} does not respond: {reason}")
+
+
 class BrokerStatus(NamedTuple):
     """What the broker at an HTTP address reports; `document` as docs/operations.md describes it."""
 
@@ -162,14 +169,14 @@ def fetch_status(address: str, timeout_seconds: float) -> BrokerStatus:
     return BrokerStatus(address, document)
 
 
-def http_addresses(session: Session) -> tuple[dict[int, str], list[int]]:
+def http_addresses(session: Session) -> tuple[dict[int, str], list[int], list[NoResponse]]:
     """Where this machine reaches the HTTP port of each broker, by broker id; the brokers of Ottla
-    that have none.
+    that have none; the brokers that do not respond.
 
     Left out of the first: brokers without the port, those of Kafka, a port that its own machine
     only reaches, and brokers that do not show their settings to this user.
     """
-    from ottla.protocol.client.errors import ClientError
+    from ottla.protocol.client.errors import ClientError, UnknownBrokerError, UnsupportedApiError
     from ottla.protocol.client.operations import Node
     from ottla.protocol.errors import KafkaError, ProtocolError
     from ottla.protocol.messages.describe_configs import (
@@ -180,6 +187,7 @@ def http_addresses(session: Session) -> tuple[dict[int, str], list[int]]:
 
     found: dict[int, str] = {}
     without: list[int] = []
+    away: list[NoResponse] = []
     for row in session.client.metadata([]).brokers:
         resource = DescribeConfigsResource(_BROKER_RESOURCE, str(row.node_id), [_ADDRESS, _CONSOLE])
         try:
@@ -188,7 +196,10 @@ def http_addresses(session: Session) -> tuple[dict[int, str], list[int]]:
                 DescribeConfigsRequest(resources=[resource]),
                 Node(row.node_id),
             )
-        except (ClientError, KafkaError, ProtocolError):
+        except (UnknownBrokerError, UnsupportedApiError, KafkaError, ProtocolError):
+            continue
+        except ClientError as error:
+            away.append(NoResponse(row.node_id, error))
             continue
         values = {each.name: each.value for result in response.results for each in result.configs}
         address = values.get(_ADDRESS) or (
@@ -199,7 +210,7 @@ def http_addresses(session: Session) -> tuple[dict[int, str], list[int]]:
         reached = None if address is None else _as_reached(address, row.host)
         if reached is not None:
             found[row.node_id] = reached
-    return found, without
+    return found, without, away
 
 
 def _as_reached(address: str, advertised_host: str) -> str | None:
@@ -232,12 +243,13 @@ def read_all(
     """The state of the brokers at the addresses `given`, else of all that can be found.
 
     A broker that responds for another one is a `WrongStatus`; those without an HTTP port are one
-    `NoHttpPort`.
+    `NoHttpPort`; each that does not respond at all is a `NoResponse`.
     """
     found: list[BrokerStatus | StatusUnknown] = []
     asked: dict[str, list[int]] = {address: [] for address in given}
     if not given:
-        addresses, without = http_addresses(session)
+        addresses, without, away = http_addresses(session)
+        found += away
         if without:
             found.append(NoHttpPort(sorted(without)))
         for broker_id, address in addresses.items():

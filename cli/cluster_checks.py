@@ -8,7 +8,7 @@ Ottla report of themselves are in `ottla.cli.broker_status`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.cluster import cluster_problems as cluster
 from ottla.broker.cluster.cluster_problems import (
@@ -55,6 +55,21 @@ if TYPE_CHECKING:
 
 # The response with the settings of this number of topics has some 100 KB.
 TOPICS_PER_REQUEST = 500
+
+_OFFSETS = "__consumer_offsets", "offsets.topic.replication.factor"
+_TRANSACTIONS = "__transaction_state", "transaction.state.log.replication.factor"
+# The second is a setting that brokers of Kafka do not have.
+_ZOOKEEPER, _OF_OTTLA = "zookeeper.connect", "ottla.metrics.address"
+# The kind of resource on which a setting is set at run time, as `ConfigEntry.ConfigSource`.
+_KINDS_BY_SOURCE = {1: "topic", 2: "broker", 3: "cluster"}
+
+
+class ClusterFinding(NamedTuple):
+    """As `Problem`, of a check that only the command line makes, or with a remedy of its own."""
+
+    finding: str
+    fix: str
+    is_note: bool = False
 
 
 def cluster_problems(metadata: MetadataResponse) -> list[Problem]:
@@ -121,25 +136,79 @@ def min_isr_problems(
 
 def throttle_problems(
     session: Session, metadata: MetadataResponse, adding: Adding | None
-) -> list[Problem]:
-    """Throttles of replication that are set while no reassignment runs.
+) -> list[ClusterFinding]:
+    """Throttles of replication that are set while no reassignment runs. Topics alone are a note:
+    only the rate of a broker limits.
 
     Nothing is found where this user may not see settings or reassignments.
     """
     if adding is None or adding:
         return []
+    found: list[str] = []
+    commands: list[str] = []
     try:
-        found = []
         for row in sorted(metadata.brokers, key=lambda each: each.node_id):
             request = _settings_request(BROKER_RESOURCE, [str(row.node_id)], THROTTLES_OF_BROKER)
             response = session.call(DescribeConfigsResponse, request, Node(row.node_id))
             found += values_set(response)
+            commands += _unset_commands(response)
+        has_rate = bool(found)
         topics = [topic.name for topic in metadata.topics if topic.name]
         for request in _requests_of_topics(topics, THROTTLES_OF_TOPIC):
-            found += values_set(session.call(DescribeConfigsResponse, request, None))
+            response = session.call(DescribeConfigsResponse, request, None)
+            found += values_set(response)
+            commands += _unset_commands(response)
     except (ClientError, KafkaError, ProtocolError):
         return []
-    return cluster.throttle_problems(found)
+    fix = f"no reassignment runs any more: {cluster.named(list(dict.fromkeys(commands)))}"
+    if has_rate:
+        return [ClusterFinding(each.finding, fix) for each in cluster.throttle_problems(found)]
+    text = f"listed for throttling, but no broker has a rate: {cluster.named(found)}"
+    return [ClusterFinding(text, fix, is_note=True)] if found else []
+
+
+def _unset_commands(response: DescribeConfigsResponse) -> list[str]:
+    """The commands that remove what `values_set` names, one for each resource."""
+    settings: dict[str, list[str]] = {}
+    for result in response.results:
+        for row in result.configs:
+            kind = _KINDS_BY_SOURCE.get(row.config_source)
+            if row.value and kind is not None:
+                where = kind if kind == "cluster" else f"{kind} {result.resource_name}"
+                settings.setdefault(where, []).append(row.name)
+    return [f"`ottla configs unset {on} {' '.join(names)}`" for on, names in settings.items()]
+
+
+def internal_topic_problems(session: Session, metadata: MetadataResponse) -> list[ClusterFinding]:
+    """Internal topics that cannot be created, because too few brokers are live. Nothing is found
+    where this user may not see settings."""
+    alive = sorted(row.node_id for row in metadata.brokers)
+    existing = {topic.name for topic in metadata.topics}
+    missing = {key: topic for topic, key in (_OFFSETS, _TRANSACTIONS) if topic not in existing}
+    if not alive or not missing:
+        return []
+    keys = [*missing, _ZOOKEEPER, _OF_OTTLA]
+    request = _settings_request(BROKER_RESOURCE, [str(alive[0])], keys)
+    try:
+        response = session.call(DescribeConfigsResponse, request, Node(alive[0]))
+    except (ClientError, KafkaError, ProtocolError):
+        return []
+    values = {row.name: row.value for result in response.results for row in result.configs}
+    if _OF_OTTLA in values and not values.get(_ZOOKEEPER):
+        return []  # a lone broker without ZooKeeper creates them with one replica
+    found = []
+    for key, topic in missing.items():
+        if int(values.get(key) or 0) > len(alive):
+            is_note = topic != _OFFSETS[0]
+            what = "no transaction can begin" if is_note else "no consumer group can work"
+            live = f"{len(alive)} live broker{'s' * (len(alive) > 1)}"
+            finding = f"{what}: {topic} cannot be created, {key} is {values[key]} with {live}"
+            fix = (
+                f"start more brokers, or set {key}={len(alive)} in the properties file of each "
+                "broker and restart it"
+            )
+            found.append(ClusterFinding(finding, fix, is_note))
+    return found
 
 
 def _requests_of_topics(

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ottla.cli.app import family
+from ottla.cli.cluster_checks import TOPICS_PER_REQUEST
 from ottla.cli.completion import complete_kinds, complete_resources
 from ottla.cli.output import Cell, Failure, print_json, print_rows, say, usage
 from ottla.cli.session import Session, check, connected
 from ottla.cli.values import ValidateOption, parse_settings
 from ottla.protocol.client.operations import Node, Route
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -58,6 +61,8 @@ TYPES = ("unknown", "boolean", "string", "int", "short", "long", "double", "list
 TYPE_NAMES = dict(enumerate((*TYPES, "password")))
 SET, DELETE, APPEND, SUBTRACT = range(4)
 _DEFAULT_SOURCES = {4, 5}
+# Of a setting that is set for the resource itself.
+_OWN_SOURCES = {"topic": 1, "broker": 2, "cluster": 3}
 
 KindArgument = Annotated[
     str,
@@ -102,7 +107,8 @@ def describe(
     name: Annotated[
         str,
         typer.Argument(
-            help="Name, or broker id; none for cluster.", autocompletion=complete_resources
+            help="Name, or broker id; none: all topics or all brokers; none for cluster.",
+            autocompletion=complete_resources,
         ),
     ] = "",
     setting: Annotated[
@@ -121,9 +127,9 @@ def describe(
     config: ServerFileOption = "",
 ) -> None:
     """Settings with their values and where they come from."""
-    kind, name = resource_of(kind, name)
     stored = _offline(offline, data_dir, zookeeper, config)
     if stored is not None:
+        kind, name = resource_of(kind, name)
         found = [
             row for row in stored.describe(kind, name) if not setting or row["setting"] in setting
         ]
@@ -132,34 +138,64 @@ def describe(
         else:
             print_rows(found, ("setting", "value"), empty="Nothing is stored.")
         return
-    resource = DescribeConfigsResource(
-        resource_type=RESOURCE_TYPES[kind], resource_name=name, configuration_keys=setting or None
-    )
-    response = session.call(
-        DescribeConfigsResponse,
-        DescribeConfigsRequest(
-            resources=[resource],
-            include_synonyms=True,
-            include_documentation=documentation,
-        ),
-        _route(kind, name),
-    )
-    result = response.results[0]
-    check(result.error_code, f"{kind} {name}".strip(), result.error_message)
+    kind, names = _resources(session, kind, name)
     chosen = [
-        row
-        for row in sorted(result.configs, key=lambda each: each.name)
+        (each, row)
+        for each, rows in _described(session, kind, names, setting, documentation)
+        for row in rows
         if show_all or setting or row.config_source not in _DEFAULT_SOURCES
     ]
-    rows = [_row(row, synonyms) for row in chosen]
+    has_names = names != [name]
     if session.json:
-        print_json([_value(row) for row in chosen])
+        print_json([{**({kind: each} if has_names else {}), **_value(row)} for each, row in chosen])
         return
-    columns = ["setting", "value", "source", "type"]
+    table = [_row(row, synonyms) | {kind: each} for each, row in chosen]
+    columns = [kind] if has_names else []
+    columns += ["setting", "value", "source", "type"]
     columns += ["read_only"] if kind == "broker" else []
     columns += ["synonyms"] if synonyms else []
     columns += ["documentation"] if documentation else []
-    print_rows(rows, columns, empty="Nothing differs from the defaults; --all shows those too.")
+    print_rows(table, columns, empty="Nothing differs from the defaults; --all shows those too.")
+
+
+def _resources(session: Session, kind: str, name: str) -> tuple[str, list[str]]:
+    """The kind and the one name; without a name all topics or brokers. Raises Failure."""
+    singular = kind.removesuffix("s")
+    if not name and singular == "topic":
+        topics = session.client.metadata(None).topics
+        return singular, sorted(row.name or "" for row in topics)
+    if not name and singular == "broker":
+        return singular, [str(each) for each in session.broker_ids()]
+    kind, name = resource_of(kind, name)
+    return kind, [name]
+
+
+def _described(
+    session: Session,
+    kind: str,
+    names: list[str],
+    settings: list[str] | None,
+    documentation: bool = False,
+) -> Iterator[tuple[str, list[DescribeConfigsResourceResult]]]:
+    """The settings of each resource in the order of their names. Raises Failure."""
+    step = TOPICS_PER_REQUEST if kind == "topic" else 1  # only a broker itself describes it
+    for start in range(0, len(names), step):
+        some = names[start : start + step]
+        wanted = [
+            DescribeConfigsResource(RESOURCE_TYPES[kind], each, settings or None) for each in some
+        ]
+        request = DescribeConfigsRequest(
+            wanted,
+            include_synonyms=True,
+            include_documentation=documentation,
+        )
+        response = session.call(DescribeConfigsResponse, request, _route(kind, some[0]))
+        for result in response.results:
+            name = result.resource_name
+            if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and len(names) > 1:
+                continue  # it is deleted meanwhile
+            check(result.error_code, f"{kind} {name}".strip(), result.error_message)
+            yield name, sorted(result.configs, key=lambda each: each.name)
 
 
 def _type_name(row: DescribeConfigsResourceResult) -> str:
@@ -221,6 +257,9 @@ def unset(
     remove_all: Annotated[
         bool, typer.Option("--all", help="With --offline: all that is stored, also garbage.")
     ] = False,
+    must_be_set: Annotated[
+        bool, typer.Option("--must-be-set", help="Fail if one of them is not set there.")
+    ] = False,
     offline: OfflineOption = False,
     data_dir: DataDirOption = "",
     zookeeper: ZooKeeperOption = "",
@@ -231,7 +270,7 @@ def unset(
     if stored is None:
         if remove_all:
             raise usage("--all needs --offline.")
-        _change(session, DELETE, kind, rest or [], validate)
+        _change(session, DELETE, kind, rest or [], validate, must_be_set)
         return
     name, texts = _named(kind, rest or [])
     kind, name = resource_of(kind, name)
@@ -289,7 +328,14 @@ def subtract(
     _change(session, SUBTRACT, kind, rest or [], validate)
 
 
-def _change(session: Session, operation: int, kind: str, rest: list[str], validate: bool) -> None:
+def _change(
+    session: Session,
+    operation: int,
+    kind: str,
+    rest: list[str],
+    validate: bool,
+    must_be_set: bool = False,
+) -> None:
     name, texts = _named(kind, rest)
     kind, name = resource_of(kind, name)
     if not texts:
@@ -297,7 +343,7 @@ def _change(session: Session, operation: int, kind: str, rest: list[str], valida
     changes: dict[str, str | None]
     if operation == DELETE:
         changes = dict.fromkeys(texts)
-        _check_names(session, kind, name, texts)
+        _check_names(session, kind, name, texts, must_be_set)
     else:
         changes = {**parse_settings(texts)}
     resource = AlterConfigsResource(
@@ -319,22 +365,29 @@ def _change(session: Session, operation: int, kind: str, rest: list[str], valida
     if session.json:
         print_json({"kind": kind, "name": name, "changed": {} if validate else changes})
     else:
-        say(f"{where}: {', '.join(texts)} {'would be accepted' if validate else 'done'}.")
+        done = "removed" if operation == DELETE else "done"
+        say(f"{where}: {', '.join(texts)} {'would be accepted' if validate else done}.")
 
 
-def _check_names(session: Session, kind: str, name: str, settings: list[str]) -> None:
+def _check_names(
+    session: Session, kind: str, name: str, settings: list[str], must_be_set: bool
+) -> None:
     """Brokers accept the removal of any name, and a mistyped one would seem to be removed."""
     for text in settings:
         if "=" in text:
             raise usage(f"unset takes names only: {text.partition('=')[0]}, not {text}.")
-    if kind == "topic":  # brokers also have settings of plugins, which they do not describe
-        resource = DescribeConfigsResource(RESOURCE_TYPES[kind], name, settings)
-        result = session.call(DescribeConfigsResponse, DescribeConfigsRequest([resource])).results[
-            0
-        ]
-        check(result.error_code, f"topic {name}", result.error_message)
-        if unknown := sorted({*settings}.difference(row.name for row in result.configs)):
-            raise Failure(f"topics have no setting {unknown[0]}; see `ottla configs describe`.")
+    if kind != "topic" and not must_be_set:
+        return
+    ((_, rows),) = _described(session, kind, [name], settings)
+    sources = {row.name: row.config_source for row in rows}
+    # Brokers also have settings of plugins, which they do not describe.
+    if kind == "topic" and (unknown := sorted({*settings}.difference(sources))):
+        raise Failure(f"topics have no setting {unknown[0]}; see `ottla configs describe`.")
+    own = _OWN_SOURCES.get(kind)
+    missing = [text for text in settings if own and sources.get(text, own) != own]
+    if must_be_set and missing:
+        where = f"{kind} {name}".strip()
+        raise Failure(f"Invalid config(s): {','.join(missing)}. Not set for {where}.")
 
 
 def resource_of(kind: str, name: str) -> tuple[str, str]:

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from ottla.broker.cluster.cluster_problems import FIXES
+from ottla.broker.cluster.cluster_problems import FIXES, Problem
 from ottla.cli.app import family
 from ottla.cli.broker_status import (
     BrokerStatus,
     NoHttpPort,
+    NoResponse,
     StatusUnknown,
     WrongStatus,
     day,
@@ -26,7 +27,9 @@ from ottla.cli.broker_status import (
 )
 from ottla.cli.cluster_checks import (
     At,
+    ClusterFinding,
     cluster_problems,
+    internal_topic_problems,
     min_isr_problems,
     other_broker,
     partition_problems,
@@ -184,6 +187,8 @@ def status_findings(status: BrokerStatus | StatusUnknown) -> list[Finding]:
     """The faults that a broker reports of itself; one finding that is ok if it has none."""
     if isinstance(status, WrongStatus):
         return [Finding(status.address, f"state {status.asked}", False, str(status), status.fix)]
+    if isinstance(status, NoResponse):
+        return []  # the check of its advertised address has found it
     if isinstance(status, NoHttpPort):
         return [Finding("-", "state", True, str(status), f"{status.fix}.")]
     if isinstance(status, StatusUnknown):
@@ -236,7 +241,7 @@ def _cluster_findings(
     tell, and throttles, which each broker has to: they are left out unless those were reached.
     """
     cluster = metadata.cluster_id or "-"
-    problems = cluster_problems(metadata)
+    problems: list[Problem | ClusterFinding] = [*cluster_problems(metadata)]
     try:
         with session.connect_to(str(reached)) as client:
             request = MetadataRequest(topics=None)
@@ -254,6 +259,7 @@ def _cluster_findings(
     problems += partition_problems(topics, adding) + below
     if all(each.ok for each in brokers):
         problems += throttle_problems(session, topics, adding)
+        problems += internal_topic_problems(session, topics)
     found = [Finding(cluster, "cluster", each.is_note, each.finding, each.fix) for each in problems]
     if all(each.ok for each in found):
         count = sum(len(topic.partitions) for topic in topics.topics)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Annotated
 
 import typer
 
 from ottla.cli.app import family
 from ottla.cli.completion import complete_groups, complete_topics
-from ottla.cli.group_members import Member, described, group_events
+from ottla.cli.group_members import GroupView, Member, described, group_events
 from ottla.cli.group_positions import Groups, Yes, all_committed, delete_groups
 from ottla.cli.group_reset import reset_offsets
 from ottla.cli.offsets import LATEST, offsets_at, parse_partitions, with_leader
@@ -125,8 +125,14 @@ def describe(
         ),
     ] = None,
     all_groups: Annotated[bool, typer.Option("--all", help="All consumer groups.")] = False,
+    state: Annotated[
+        bool,
+        typer.Option("--state", help="A row a group: coordinator, assignor, state, members."),
+    ] = False,
 ) -> None:
     """Show state, members, and the lag of each partition."""
+    if state and (members or topic):
+        raise usage("--state is one row a group, without --members and --topic.")
     if bool(groups) == all_groups:
         raise usage("name groups, or all of them with --all; see `ottla groups list`.")
     names = groups or [
@@ -135,6 +141,14 @@ def describe(
         for row in session.call(ListGroupsResponse, ListGroupsRequest(), Node(broker_id)).groups
         if row.protocol_type in ("consumer", "")  # without members, it has none
     ]
+    if state:
+        states = [_state(session, group) for group in dict.fromkeys(names)]
+        if session.json:
+            print_json(states)
+        else:
+            columns = ["group", "coordinator", "protocol", "state", "members"]
+            print_rows(states, columns, empty="No groups.")
+        return
     documents = []
     for number, group in enumerate(dict.fromkeys(names)):
         if number and not session.json:
@@ -152,18 +166,10 @@ def _describe(
     """The description of a group, which is also printed unless --json was given."""
     found = described(session, group)
     offsets = all_committed(session, group)
-    if found.state == "Dead" and not offsets:
-        raise Failure(f"group {group} does not exist; see `ottla groups list`.")
+    _check_existence(group, found, offsets)
     rows = _lag_rows(session, found.members, offsets, topics)
     lags = [row["lag"] for row in rows if isinstance(row["lag"], int)]
-    fields: dict[str, Cell] = {
-        "group": group,
-        "state": found.state,
-        "protocol": found.protocol or None,
-        "coordinator": session.client.state.coordinator(group, 0),
-        "members": len(found.members),
-        "lag": sum(lags),
-    }
+    fields = _state_row(session, group, found) | {"lag": sum(lags)}
     if not session.json:
         print_fields(fields)
         say("")
@@ -175,6 +181,29 @@ def _describe(
         columns = ["topic", "partition", "committed", "end", "lag", "client", "host"]
         print_rows(rows, columns, empty="Nothing committed, nothing assigned.")
     return {**fields, "members": [m.as_json() for m in found.members], "partitions": rows}
+
+
+def _state(session: Session, group: str) -> dict[str, Cell]:
+    """The row of a group. Only a group that has no state is asked for its offsets."""
+    found = described(session, group)
+    if found.state == "Dead":
+        _check_existence(group, found, all_committed(session, group))
+    return _state_row(session, group, found)
+
+
+def _check_existence(group: str, found: GroupView, offsets: Collection[TopicPartition]) -> None:
+    if found.state == "Dead" and not offsets:
+        raise Failure(f"group {group} does not exist; see `ottla groups list`.")
+
+
+def _state_row(session: Session, group: str, found: GroupView) -> dict[str, Cell]:
+    return {
+        "group": group,
+        "state": found.state,
+        "protocol": found.protocol or None,
+        "coordinator": session.client.state.coordinator(group, 0),
+        "members": len(found.members),
+    }
 
 
 def _lag_rows(

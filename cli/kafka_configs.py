@@ -57,7 +57,9 @@ def configs_lines(given: Given) -> list[list[str]]:
     if kinds[0] in _QUOTAS:
         return _quota_lines(given, entities, common)
     kind, name = entities[0]
-    target = ["cluster"] if name is None else [kind, name]
+    target = [kind] if name is None else [kind, name]
+    if name is None and ("--entity-default" in given.flags or "--broker-defaults" in given.flags):
+        target = ["cluster"]
     if "--describe" in given.flags:
         more = ["--all"] if "--all" in given.flags else []
         return [["configs", "describe", *target, *given.others, *more, *common]]
@@ -65,7 +67,8 @@ def configs_lines(given: Given) -> list[list[str]]:
     if added := _added(given):
         lines.append(["configs", "set", *target, *added, *given.others, *common])
     if removed := given.each("--delete-config"):
-        lines.append(["configs", "unset", *target, *removed, *given.others, *common])
+        strict = [] if "--zookeeper" in given.flags else ["--must-be-set"]
+        lines.append(["configs", "unset", *target, *removed, *strict, *given.others, *common])
     if not lines and not given.others:
         raise usage("kafka-configs --alter needs --add-config or --delete-config.")
     return lines or [["configs", "set", *target, *given.others, *common]]
@@ -101,7 +104,10 @@ def _entities(given: Given) -> list[tuple[str, str | None]]:
     if not found:
         raise usage("name an entity: `ottla configs describe topic NAME`.")
     is_default = "--entity-default" in given.flags
+    has_all = "--describe" in given.flags and "--zookeeper" not in given.flags
     for kind, name in found:
+        if name is None and kind in ("topic", "broker") and has_all and not is_default:
+            continue
         if name is None and kind not in ("broker", *_QUOTAS):
             raise usage(f"name one: `ottla configs describe {kind} NAME`.")
         if name is None and kind == "broker" and not is_default and "--entity-type" in given.flags:
@@ -122,7 +128,9 @@ def _quota_lines(
     if "--zookeeper" in given.flags:
         raise usage("--zookeeper of kafka-configs is for brokers and for SCRAM users, not quotas.")
     if "--describe" in given.flags:
-        lines = [["quotas", "describe", *words, *given.others, *common]]
+        # As in Kafka: without the quotas of a user with a client id, unless both are typed.
+        kinds = [word for kind, _ in entities for word in ("--only", kind)]
+        lines = [["quotas", "describe", *words, *kinds, *given.others, *common]]
         if len(entities) == 1 and entities[0][0] == "user" and not defaults:
             # As in Kafka: not beside clients, nor for the default of all users.
             lines += _scram_lines(given, entities[0][1], common)

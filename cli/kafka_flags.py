@@ -142,7 +142,7 @@ kafka-consumer-groups: groups list, groups describe, groups delete, groups delet
   --members  --members
   --offsets  . the default of `groups describe`
   --verbose  . nothing is left out
-  --state [V]  * --state with each state; a column anyway
+  --state [V]  * of `groups list` --state with each state; of `groups describe` --state
   --type [V]  * --type with each type; a column anyway
   --timeout V  * --timeout in seconds
   --dry-run  . the default of `groups reset-offsets`

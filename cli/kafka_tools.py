@@ -486,6 +486,8 @@ def _groups(given: Given, command: Words) -> list[Words]:
         if action != "describe":
             raise usage(f"--all-groups: name the groups, `ottla groups {action} GROUP`.")
         special.append("--all")
+    if action == "describe" and "--state" in given.flags:
+        special.append("--state")
     if action == "list":
         for state in given.each("--state"):
             special += ["--state", state]

@@ -25,6 +25,8 @@ from ottla.protocol.messages.describe_log_dirs import (
 
 app = family("Describe the log directories of the brokers.")
 
+_STATES = {ErrorCode.NONE: "online", ErrorCode.KAFKA_STORAGE_ERROR: "offline"}
+
 
 @app.command("log-dirs")
 @connected
@@ -100,9 +102,8 @@ def log_dirs(
                     ),
                     "disk": result.total_bytes,
                     "free": result.usable_bytes,
-                    "state": "online"
-                    if result.error_code == ErrorCode.NONE
-                    else explain(result.error_code),
+                    "state": _STATES.get(result.error_code)
+                    or explain(result.error_code).removesuffix("."),
                 }
             )
     states = _states(session, http or ())

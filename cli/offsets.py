@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from ottla.cli.output import Failure, note, usage
-from ottla.cli.session import Session, explain
+from ottla.cli.session import Session, check
 from ottla.protocol.client.errors import UnsupportedApiError
 from ottla.protocol.client.operations import ANY_VERSION, LeaderOf, Versions
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -35,8 +35,7 @@ def partitions_of(session: Session, topic: str) -> list[TopicPartition]:
     """All partitions of a topic; raises Failure if it does not exist."""
     metadata = session.client.metadata([topic])
     for row in metadata.topics:
-        if row.error_code != ErrorCode.NONE:
-            raise Failure(f"topic {topic}: {explain(row.error_code)}")
+        check(row.error_code, f"topic {topic}")
         numbers = sorted(item.partition_index for item in row.partitions)
         return [TopicPartition(topic, number) for number in numbers]
     raise Failure(f"topic {topic} does not exist; see `ottla topics list`.")

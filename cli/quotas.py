@@ -68,9 +68,19 @@ def describe(
     user_default: UserDefault = False,
     client_default: ClientDefault = False,
     ip_default: AddressDefault = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            help="Only quotas of exactly these kinds of names: user, client, ip; repeatable.",
+        ),
+    ] = None,
 ) -> None:
     """Describe quotas; without options all of them."""
     entity = entity_of(user, client, ip, user_default, client_default, ip_default)
+    for kind in only or ():
+        if kind not in TYPES:
+            raise usage(f"--only {kind} is not one of {', '.join(TYPES)}.")
     components = [
         ComponentData(
             entity_type=kind,
@@ -79,9 +89,14 @@ def describe(
         )
         for kind, name in entity.items()
     ]
+    components += [
+        ComponentData(entity_type=TYPES[kind], match_type=_ANY, match=None)
+        for kind in dict.fromkeys(only or ())
+        if TYPES[kind] not in entity
+    ]
     response = session.call(
         DescribeClientQuotasResponse,
-        DescribeClientQuotasRequest(components=components, strict=False),
+        DescribeClientQuotasRequest(components=components, strict=bool(only)),
     )
     check(response.error_code, "quotas", response.error_message)
     rows: list[dict[str, Cell]] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shlex
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -107,7 +108,10 @@ def generate(
         rows = {item: current[item] for item in current if item.topic == topic}
         factor = replication_factor or max(len(replicas) for replicas in rows.values())
         if factor > len(wanted):
-            raise Failure(f"{topic} needs {factor} brokers, and --brokers has {len(wanted)}.")
+            raise Failure(
+                f"{topic} needs {factor} brokers for its replicas, and there are {len(wanted)}; "
+                f"--replication-factor {len(wanted)} lowers their number."
+            )
         start, shift = random.randrange(len(wanted)), random.randrange(len(wanted))
         placed = place(racks, len(rows), factor, start=start, shift=shift)
         proposed |= {TopicPartition(topic, n): list(placed[n]) for n in placed}
@@ -197,7 +201,7 @@ def execute(
                 say(f"Reassignment of {len(started)} partition(s) started.")
                 if done := len(plan) - len(wanted):
                     say(f"{done} other partition(s) are as planned already.")
-                say("Check it with `ottla partitions reassign verify`.")
+                say(f"Check it with `ottla partitions reassign verify {shlex.quote(plan_file)}`.")
     if problems:
         raise Failure(" ".join(problems.values()))
 

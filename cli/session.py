@@ -406,7 +406,22 @@ def explain(code: int, message: str | None = None) -> str:
     return f"{text}: {advice}." if advice else f"{text}."
 
 
+_MISSING = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "topic",
+    ErrorCode.GROUP_ID_NOT_FOUND: "group",
+}
+
+
+def sentence(code: int, what: str, message: str | None = None) -> str:
+    """`explain` of the subject `what`, such as "topic orders"; most brokers send no message for one
+    that does not exist."""
+    kind, _, name = what.partition(" ")
+    if not message and kind == _MISSING.get(code):
+        message = f"The {kind} '{name}' does not exist"
+    return f"{what}: {explain(code, message)}"
+
+
 def check(code: int, what: str, message: str | None = None) -> None:
     """Raises Failure unless `code` is NONE; `what` names the subject."""
     if code != ErrorCode.NONE:
-        raise Failure(f"{what}: {explain(code, message)}")
+        raise Failure(sentence(code, what, message))

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ottla.broker.cluster.cluster_problems import Problem
 from ottla.cli.app import family
-from ottla.cli.broker_status import BrokerStatus, NoHttpPort, read_all
+from ottla.cli.broker_status import (
+    BrokerStatus,
+    NoHttpPort,
+    NoResponse,
+    StatusUnknown,
+    read_all,
+)
 from ottla.cli.cluster_checks import (
+    ClusterFinding,
     broker_row,
     cluster_problems,
+    internal_topic_problems,
     min_isr_problems,
     partition_counts,
     partition_problems,
@@ -65,16 +74,24 @@ def status(
     progress = progress_rows(session, metadata, states)
     restart = restart_line(states, progress)
     adding = reassignments(session, metadata)
-    found = cluster_problems(metadata) + partition_problems(metadata, adding)
+    found: list[Problem | ClusterFinding] = [*cluster_problems(metadata)]
+    found += partition_problems(metadata, adding)
     found += min_isr_problems(
         lambda request: session.call(DescribeConfigsResponse, request), metadata
     )
     found += throttle_problems(session, metadata, adding)
+    found += internal_topic_problems(session, metadata)
     problems = [each.finding for each in found if not each.is_note]
     notes = [each.finding for each in found if each.is_note]
-    notes += [f"{each}; {each.fix}" for each in reported if isinstance(each, NoHttpPort)]
-    for number, each in states.items():
-        problems += [f"broker {number}: {fault.get('problem')}" for fault in each.faults]
+    for each in reported:
+        if isinstance(each, NoResponse):
+            problems.append(str(each))
+        elif isinstance(each, NoHttpPort):
+            notes.append(f"{each}; {each.fix}")
+        elif isinstance(each, StatusUnknown):
+            notes.append(str(each))
+    for number, state in states.items():
+        problems += [f"broker {number}: {fault.get('problem')}" for fault in state.faults]
     fields: dict[str, Cell] = {
         "cluster_id": metadata.cluster_id,
         "brokers": len(brokers),

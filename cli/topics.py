@@ -21,7 +21,7 @@ from ottla.cli.output import (
     time_text,
     usage,
 )
-from ottla.cli.session import MARKED_FOR_DELETION, Session, check, connected, explain
+from ottla.cli.session import MARKED_FOR_DELETION, Session, check, connected, sentence
 from ottla.cli.topic_describe import IfExistsOption, describe
 from ottla.cli.topic_regex import RegexOption, matching_partitions, matching_topics
 from ottla.cli.values import ConfigOption, ValidateOption, parse_settings
@@ -302,7 +302,7 @@ def delete(
     if problems:
         raise Failure(
             " ".join(
-                f"topic {result.name}: {explain(result.error_code, result.error_message)}"
+                sentence(result.error_code, f"topic {result.name}", result.error_message)
                 for result in problems
             )
         )

@@ -91,7 +91,7 @@ def list_users(
     if session.json:
         print_json(rows)
     else:
-        print_rows(rows, COLUMNS, empty="No users.")
+        print_rows(rows, COLUMNS, empty="No SCRAM credentials.")
 
 
 def _offline(data_dir: str, zookeeper: str, config: str) -> OfflineUsers | None:

@@ -62,7 +62,8 @@ def test_a_throttle_that_is_left(ottla: CommandLine, shared_broker: BrokerProces
         assert f"replication is throttled: broker 7 has {rate}=1000, topic throttled has" in (
             response.output
         )
-        assert "`ottla partitions reassign verify PLAN.json`" in response.output
+        assert f"`ottla configs unset broker 7 {rate}`" in response.output
+        assert "`ottla configs unset topic throttled leader.rep" in response.output
         assert not ottla("status", "--json").value["ok"]
     finally:
         ottla.done("configs", "unset", "broker", "7", rate)

@@ -162,7 +162,9 @@ def test_deleting_records_moves_the_first_offset(ottla: CommandLine) -> None:
 def test_an_unknown_topic_is_said_at_once(ottla: CommandLine) -> None:
     response = ottla("consume", "nowhere")
     assert response.code == 1
-    assert response.errors.startswith("ottla: topic nowhere: UNKNOWN_TOPIC_OR_PARTITION")
+    assert response.errors.startswith(
+        "ottla: topic nowhere: The topic 'nowhere' does not exist (UNKNOWN_TOPIC_OR_PARTITION)"
+    )
 
 
 def test_bench_leaves_nothing_behind(ottla: CommandLine) -> None:

@@ -114,7 +114,7 @@ def test_users_acls_and_what_they_allow(secured: Secured) -> None:
     again = admin("users", "remove", "alice")
     assert again.code == 1
     assert "user alice has no credential" in again.errors
-    assert admin.done("users", "list", "alice").output == "No users.\n"
+    assert admin.done("users", "list", "alice").output == "No SCRAM credentials.\n"
 
 
 def test_a_wrong_password_is_an_error_of_its_own(secured: Secured) -> None:
@@ -179,7 +179,7 @@ def test_users_of_a_stopped_broker(tmp_path: Path) -> None:
         busy = ottla("users", "list", "--data-dir", data)
         assert busy.code == 1
         assert "is locked by another broker process" in busy.errors
-    assert ottla("users", "list", "--data-dir", data).output == "No users.\n"
+    assert ottla("users", "list", "--data-dir", data).output == "No SCRAM credentials.\n"
     ottla.done("users", "add", "admin", "--data-dir", data, text=f"{ADMIN_PASSWORD}\n")
     ottla.done("users", "add", "other", "--data-dir", data, text="x\n")
     assert ottla.done("users", "remove", "other", "--data-dir", data).code == 0

@@ -23,7 +23,7 @@ def test_a_topic_from_its_creation_to_its_end(ottla: CommandLine) -> None:
     assert ottla.done("topics", "delete", "life", "--yes").output == "Topic life deleted.\n"
     gone = ottla("topics", "describe", "life")
     assert (gone.code, gone.output) == (1, "")
-    assert gone.errors.startswith("ottla: topic life: UNKNOWN_TOPIC_OR_PARTITION: see `ottla ")
+    assert gone.errors.startswith("ottla: topic life: The topic 'life' does not exist (UNKNOWN_")
 
 
 def test_topics_are_chosen_by_a_regular_expression(ottla: CommandLine) -> None:
@@ -71,7 +71,7 @@ def test_topics_are_chosen_by_a_regular_expression(ottla: CommandLine) -> None:
 def test_a_topic_that_does_not_exist_is_not_in_sync(ottla: CommandLine) -> None:
     done = ottla("partitions", "under-replicated", "mistyped")
     assert (done.code, done.output) == (1, "")
-    assert "topic mistyped: UNKNOWN_TOPIC_OR_PARTITION" in done.errors
+    assert "The topic 'mistyped' does not exist (UNKNOWN_TOPIC_OR_PARTITION)" in done.errors
 
 
 def test_a_setting_that_cannot_be_unset_is_reported(ottla: CommandLine) -> None:
@@ -119,8 +119,8 @@ def test_all_topics_that_are_not_deleted_are_named(ottla: CommandLine) -> None:
     ottla.done("topics", "create", "doomed")
     done = ottla("topics", "delete", "missing1", "doomed", "missing2", "--yes")
     assert (done.code, done.output) == (1, "Topic doomed deleted.\n")
-    assert "topic missing1: UNKNOWN_TOPIC_OR_PARTITION" in done.errors
-    assert "topic missing2: UNKNOWN_TOPIC_OR_PARTITION" in done.errors
+    assert "The topic 'missing1' does not exist (UNKNOWN_TOPIC_OR_PARTITION)" in done.errors
+    assert "The topic 'missing2' does not exist (UNKNOWN_TOPIC_OR_PARTITION)" in done.errors
 
 
 def test_settings_of_a_topic_are_set_and_taken_back(ottla: CommandLine) -> None:
@@ -155,12 +155,13 @@ def test_settings_of_all_brokers_and_of_one(ottla: CommandLine) -> None:
 
 def test_wrong_usage_is_2(ottla: CommandLine) -> None:
     for arguments, sentence in {
-        ("configs", "describe", "topic"): "topic needs a name after it.",
+        ("configs", "describe", "group"): "group needs a name after it.",
         ("configs", "describe", "queue", "x"): "'queue' is not one of topic, broker",
         ("configs", "set", "topic", "x", "novalue"): "'novalue' is not name=value",
         ("topics", "create", "x", "--replica-assignment", "a"): "write brokers with colons",
         ("topics", "lst"): "Did you mean 'list'?",
         ("topix",): "Did you mean 'topics'?",
+        ("configs", "get", "topic", "t"): "No such command 'get'. Did you mean 'describe'?",
         ("consume", "x", "--from-end", "--offset", "1"): "choose one of --from-beginning",
         ("consume", "x", "--from-time", "yesterday"): "'yesterday' is not a time",
     }.items():
@@ -252,3 +253,28 @@ def test_quotas_are_set_shown_and_removed(ottla: CommandLine) -> None:
     assert ottla("quotas", "alter", "--set", "producer_byte_rate=1").code == 2
     mistyped = ottla("quotas", "alter", "--client", "loader", "--remove", "producer_byte_rates")
     assert (mistyped.code, mistyped.output) == (2, "")
+
+
+def test_kafka_configs_describes_the_entities_of_a_type_only(ottla: CommandLine) -> None:
+    entities = {
+        "users": ["--user", "ann"],
+        "clients": ["--client", "job"],
+        "ips": ["--ip", "10.0.0.1"],
+        "users clients": ["--user", "ann", "--client", "job"],
+    }
+    for names in entities.values():
+        quota = "connection_creation_rate" if "--ip" in names else "request_percentage"
+        ottla.done("quotas", "alter", *names, "--set", f"{quota}=5")
+    for types, names in entities.items():
+        typed = [word for each in types.split() for word in ("--entity-type", each)]
+        shown = ottla.done("kafka-configs", "--describe", *typed).lines
+        row = [names[names.index(each) + 1] if each in names else "-" for each in _COMPONENTS]
+        assert [line[:3] for line in shown[1:] if line[-1] == "5.0"] == [row], types
+        assert (["No", "SCRAM", "credentials."] in shown) == (types == "users")
+    for names in entities.values():
+        quota = "connection_creation_rate" if "--ip" in names else "request_percentage"
+        ottla.done("quotas", "alter", *names, "--remove", quota)
+    assert ottla("quotas", "describe", "--only", "group").code == 2
+
+
+_COMPONENTS = ("--user", "--client", "--ip")

@@ -44,7 +44,12 @@ def test_they_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "INTERVAL_MS", 200)
     monkeypatch.setattr(history, "TICK_SECONDS", 0.1)
     monkeypatch.setattr(cluster_views, "SETTINGS_INTERVAL_MS", 0)
-    settings = {"ottla_console_enable": True, "ottla_metrics_address": "127.0.0.1:0"}
+    # The console does not check whether internal topics can be created.
+    settings = {
+        "ottla_console_enable": True,
+        "ottla_metrics_address": "127.0.0.1:0",
+        "offsets_topic_replication_factor": 1,
+    }
     with Cluster(brokers=3, **settings) as cluster:
         cluster.create_topic("orders", partitions=3)
         producer = Producer({"bootstrap.servers": cluster.bootstrap})

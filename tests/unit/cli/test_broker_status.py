@@ -4,13 +4,35 @@ from __future__ import annotations
 
 import socket
 import threading
+from typing import Any, cast
 
 import pytest
 from typer.testing import CliRunner
 
-from ottla.cli.broker_status import BrokerStatus, StatusUnknown, _as_reached, fetch_status
+from ottla.cli.broker_status import (
+    BrokerStatus,
+    NoHttpPort,
+    NoResponse,
+    StatusUnknown,
+    _as_reached,
+    fetch_status,
+    read_all,
+)
 from ottla.cli.doctor import app as doctor
 from ottla.cli.doctor import status_findings
+from ottla.cli.session import Session
+from ottla.protocol.client.errors import (
+    BrokerConnectionError,
+    UnknownBrokerError,
+    UnsupportedApiError,
+)
+from ottla.protocol.client.operations import Node
+from ottla.protocol.messages.describe_configs import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from ottla.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
 
 
 @pytest.mark.parametrize(
@@ -99,3 +121,34 @@ def test_certificates_are_valid_from_a_day_to_another() -> None:
         "ready, without a fault",
         "valid from 1970-01-01 to 1971-01-01",
     ]
+
+
+class Brokers:
+    """Broker 1 has no HTTP port, 2 is down, 3 has left, 4 is too old to describe settings."""
+
+    def __init__(self) -> None:
+        self.client = self
+
+    def metadata(self, _names: list[str]) -> MetadataResponse:
+        return MetadataResponse(
+            brokers=[MetadataResponseBroker(number, "h", number) for number in (1, 2, 3, 4)]
+        )
+
+    def call(self, _kind: type, _request: object, to: Node) -> Any:
+        errors = {
+            2: BrokerConnectionError("cannot connect to h:2: Connection refused"),
+            3: UnknownBrokerError("the cluster has no broker 3"),
+            4: UnsupportedApiError("no DescribeConfigs"),
+        }
+        if to.node_id in errors:
+            raise errors[to.node_id]
+        row = DescribeConfigsResourceResult(name="ottla.metrics.address", value="")
+        return DescribeConfigsResponse(results=[DescribeConfigsResult(configs=[row])])
+
+
+def test_a_broker_that_does_not_respond_is_named() -> None:
+    away, without = read_all(cast(Session, Brokers()), (), 1)
+    assert isinstance(away, NoResponse)
+    assert isinstance(without, NoHttpPort)
+    assert str(away) == ("broker 2 does not respond: cannot connect to h:2: Connection refused")
+    assert status_findings(away) == []  # doctor connects to each address itself

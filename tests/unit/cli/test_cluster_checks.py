@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 
 from ottla.broker.cluster.cluster_problems import FIXES, adding_of
 from ottla.cli.cluster_checks import (
     broker_row,
     cluster_problems,
+    internal_topic_problems,
     min_isr_problems,
     other_broker,
     partition_counts,
     partition_problems,
+    throttle_problems,
 )
+from ottla.cli.session import Session
 from ottla.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResourceResult,
@@ -161,3 +166,72 @@ def test_partitions_that_refuse_acks_all() -> None:
         )
 
     assert min_isr_problems(refused, cluster(*rows)) == []
+
+
+class Settings:
+    """A session that describes settings by kind and name of their resource: name, value, source."""
+
+    def __init__(self, found: dict[tuple[int, str], list[tuple[str, str, int]]]) -> None:
+        self._found = found
+
+    def call(self, kind: type, request: DescribeConfigsRequest, _to: object) -> Any:
+        results = [
+            DescribeConfigsResult(
+                resource_type=each.resource_type,
+                resource_name=each.resource_name,
+                configs=[
+                    DescribeConfigsResourceResult(name=name, value=value, config_source=source)
+                    for name, value, source in self._found.get(
+                        (each.resource_type, each.resource_name), ()
+                    )
+                    if name in (each.configuration_keys or ())
+                ],
+            )
+            for each in request.resources
+        ]
+        return kind(results=results)
+
+
+LISTED = "leader.replication.throttled.replicas"
+LIMITED = "leader.replication.throttled.rate"
+
+
+def test_topics_that_are_listed_for_throttling_without_a_rate_are_a_note() -> None:
+    found = cluster(partition(0, 1, [1], [1]))
+    listed: dict[tuple[int, str], list[tuple[str, str, int]]] = {(2, "t"): [(LISTED, "*", 1)]}
+    (note,) = throttle_problems(cast(Session, Settings(listed)), found, {})
+    assert note.is_note
+    assert note.finding == (
+        f"listed for throttling, but no broker has a rate: topic t has {LISTED}=*"
+    )
+    assert note.fix.endswith(f"`ottla configs unset topic t {LISTED}`")
+    limited = listed | {(4, "1"): [(LIMITED, "9", 2)], (4, "2"): [(LIMITED, "8", 3)]}
+    (problem,) = throttle_problems(cast(Session, Settings(limited)), found, {})
+    assert not problem.is_note
+    assert problem.finding.startswith("replication is throttled: broker 1 has")
+    for where in (f"broker 1 {LIMITED}", f"cluster {LIMITED}", f"topic t {LISTED}"):
+        assert f"`ottla configs unset {where}`" in problem.fix
+    assert throttle_problems(cast(Session, Settings({})), found, {}) == []
+
+
+def test_an_internal_topic_needs_more_brokers_than_are_live() -> None:
+    names = ("offsets.topic.replication.factor", "transaction.state.log.replication.factor")
+    session = cast(Session, Settings({(4, "1"): [(name, "3", 5) for name in names]}))
+    offsets, transactions = internal_topic_problems(session, cluster())
+    assert (offsets.is_note, transactions.is_note) == (False, True)
+    assert offsets.finding == (
+        "no consumer group can work: __consumer_offsets cannot be created, "
+        "offsets.topic.replication.factor is 3 with 2 live brokers"
+    )
+    assert "set offsets.topic.replication.factor=2 " in offsets.fix
+    found = cluster()
+    found.topics.append(MetadataResponseTopic(name="__consumer_offsets"))
+    assert internal_topic_problems(session, found) == [transactions]
+    found.brokers = [*BROKERS, MetadataResponseBroker(3, "host", 9093)]
+    assert internal_topic_problems(session, found) == []
+    lone = Settings({(4, "1"): [*((name, "3", 5) for name in names), _NO_ADDRESS, _NO_ZOOKEEPER]})
+    assert internal_topic_problems(cast(Session, lone), cluster()) == []
+
+
+_NO_ADDRESS = ("ottla.metrics.address", "", 5)
+_NO_ZOOKEEPER = ("zookeeper.connect", "", 5)

@@ -120,6 +120,8 @@ kafka-consumer-groups --describe --group billing --members --verbose
 = groups describe billing --members
 kafka-consumer-groups --describe --all-groups
 = groups describe --all
+kafka-consumer-groups --describe --state --group g
+= groups describe g --state
 kafka-consumer-groups --list --state stable --state
 = groups list --state stable
 kafka-consumer-groups --list --state stable,empty --type classic
@@ -138,9 +140,15 @@ kafka-configs --alter --topic orders --add-config cleanup.policy=[compact,delete
 = configs set topic orders cleanup.policy=compact,delete segment.ms=60000
 kafka-configs --alter --broker 1 --add-config a=1 --delete-config b,c --force
 = configs set broker 1 a=1
-= configs unset broker 1 b c
+= configs unset broker 1 b c --must-be-set
 kafka-configs --alter --entity-type brokers --entity-default --delete-config a
-= configs unset cluster a
+= configs unset cluster a --must-be-set
+kafka-configs --describe --entity-type topics --all
+= configs describe topic --all
+kafka-configs --describe --entity-type brokers
+= configs describe broker
+kafka-configs --describe --entity-type brokers --entity-default
+= configs describe cluster
 kafka-configs --describe --broker-defaults --zookeeper zk:2181
 = configs describe cluster --offline --zookeeper zk:2181
 kafka-configs --describe --broker-logger 1
@@ -150,22 +158,24 @@ kafka-configs --alter --user alice --client c --add-config producer_byte_rate=10
 kafka-configs --alter --user-defaults --delete-config producer_byte_rate
 = quotas alter --user-default --remove producer_byte_rate
 kafka-configs --describe --entity-type users --entity-default --entity-type clients --entity-name c
-= quotas describe --user-default --client c
+= quotas describe --user-default --client c --only user --only client
 kafka-configs --alter --topic t --add-config a=1,,b=2,
 = configs set topic t a=1 b=2
 kafka-configs --describe --client-defaults
-= quotas describe --client-default
+= quotas describe --client-default --only client
 kafka-configs --describe --ip 10.0.0.1
-= quotas describe --ip 10.0.0.1
+= quotas describe --ip 10.0.0.1 --only ip
 kafka-run-class.sh kafka.tools.GetOffsetShell --broker-list b:1 --topic t --time -1
 = topics offsets --time -1 --bootstrap b:1 t
 kafka-run-class org.apache.kafka.tools.TopicCommand --list --bootstrap-server b:1
 = topics list --bootstrap b:1 --internal
 kafka-configs --describe --entity-type users
-= quotas describe
+= quotas describe --only user
 = users list
+kafka-configs --describe --entity-type users --entity-type clients
+= quotas describe --only user --only client
 kafka-configs --describe --entity-type users --entity-name alice --bootstrap-server b:1
-= quotas describe --user alice --bootstrap b:1
+= quotas describe --user alice --only user --bootstrap b:1
 = users list alice --bootstrap b:1
 kafka-configs --alter --user alice --delete-config SCRAM-SHA-256,SCRAM-SHA-512
 = users remove alice --mechanism SCRAM-SHA-256 --mechanism SCRAM-SHA-512
@@ -177,7 +187,7 @@ kafka-configs --zookeeper zk:2181/k --describe --entity-type users
 kafka-configs --zookeeper zk:2181 --alter --user a --delete-config SCRAM-SHA-256
 = users remove a --mechanism SCRAM-SHA-256 --zookeeper zk:2181
 kafka-configs --describe --ip-defaults
-= quotas describe --ip-default
+= quotas describe --ip-default --only ip
 configs describe --entity-type brokers --entity-name 1 --json
 = configs describe broker 1 --json
 kafka-acls --add --allow-principal User:a --allow-host 10.0.0.1 --operation Read --topic orders
@@ -344,7 +354,7 @@ def test_a_refused_flag_names_the_command(tool: Any, flag: str) -> None:
         ("kafka-topics --topic orders", "exactly one of"),
         ("kafka-topics --describe --topic", "--topic of kafka-topics needs a value"),
         ("kafka-configs --describe", "name an entity"),
-        ("kafka-configs --describe --entity-type topics", "configs describe topic NAME"),
+        ("kafka-configs --describe --entity-type groups", "configs describe group NAME"),
         ("kafka-configs --describe --entity-type nonsense", "not one of"),
         ("kafka-configs --alter --topic orders", "--add-config or --delete-config"),
         (

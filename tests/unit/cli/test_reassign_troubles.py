@@ -203,6 +203,7 @@ def test_replicas_of_a_broker_that_is_down_are_replaced_with_a_throttle(
 ) -> None:
     cluster = Cluster()
     done = run(monkeypatch, cluster, "execute", plan(tmp_path, t=[1, 3]), "--throttle", "1000")
+    assert f"Check it with `ottla partitions reassign verify {tmp_path}/plan.json`." in done.stdout
     assert (done.exit_code, done.stderr) == (0, "Broker 2 is not alive, and gets no throttle.\n")
     assert set(cluster.altered) == {(TOPIC, "t"), (BROKER, "1"), (BROKER, "3")}
 
@@ -249,6 +250,11 @@ def test_the_old_assignment_of_what_moves_is_without_what_is_added(
 def test_a_plan_is_generated_while_a_partition_moves(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(OngoingPartitionReassignment(0, [1, 3, 2], [3], [2]), json=True)
     plans = json.loads(run(monkeypatch, cluster, "generate", "t").stdout)
+    fewer = run(monkeypatch, cluster, "generate", "t", "--brokers", "1")
+    assert (fewer.exit_code, fewer.stdout) == (1, "")
+    assert "t needs 2 brokers for its replicas, and there are 1; --replication-factor 1 lowers" in (
+        fewer.stderr
+    )
     for row in (*plans["current"]["partitions"], *plans["proposed"]["partitions"]):
         assert len(row["replicas"]) == 2
 
