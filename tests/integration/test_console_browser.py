@@ -424,6 +424,9 @@ def test_a_time_without_a_time_is_not_the_newest(broker: Broker, browser: Browse
     browser.evaluate("document.getElementById('browse-from').value = 'time'")
     browser.evaluate("document.getElementById('browse').click()")
     browser.wait_for("Choose a time.")
+    browser.evaluate("document.getElementById('browse-from').value = 'offset'")
+    browser.evaluate("document.getElementById('browse').click()")
+    browser.wait_for("Enter an offset.")
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     broker.create_topic("older", partitions=2)
     for number in range(240):
@@ -443,7 +446,6 @@ def test_the_dry_run_of_a_reset_begins_with_its_title_and_says_what_is_skipped(
     assert producer.flush(SECONDS) == 0
     member.commit(offsets=[TopicPartition("skipped", index, 0) for index in range(60)],
                   asynchronous=False)  # fmt: skip
-    member.close()
     browser.resize(*PHONE)
     go(browser, "group/skips", "Offsets")
     browser.wait_for("no members")
@@ -454,6 +456,28 @@ def test_the_dry_run_of_a_reset_begins_with_its_title_and_says_what_is_skipped(
     assert browser.evaluate("document.querySelector('dialog').scrollTop") == 0
     assert "Offsets of all topics with committed offsets: the end." in browser.text()
     assert "skips up to 60 records" in browser.text()
+    browser.press("Escape")
+
+    member.commit(offsets=[TopicPartition("skipped", index, 1) for index in range(60)],
+                  asynchronous=False)  # fmt: skip
+    member.close()
+
+    def plan(to: str, amount: str) -> None:
+        browser.evaluate("document.getElementById('reset').click()")
+        browser.evaluate(f"document.getElementById('field-to').value = '{to}'")
+        browser.evaluate(f"document.getElementById('field-amount').value = '{amount}'")
+        browser.evaluate("document.getElementById('submit').click()")
+
+    # Nothing is not 0.
+    for to, said in (("offset", "Enter an offset."), ("shift", "Enter a number.")):
+        plan(to, "")
+        browser.wait_for(said)
+        browser.press("Escape")
+    plan("offset", "0")
+    browser.wait_for("Up to 60 records that the group has committed are read and processed again")
+    browser.press("Escape")
+    plan("offset", "500")
+    browser.wait_for("60 partitions have no such offset")
     browser.press("Escape")
 
 

@@ -54,11 +54,15 @@ function resetForm(found) {
     { name: 'time', label: 'Time', type: 'datetime-local' },
   ], 'Show the dry run', async ({ topic, to, amount, time }, own) => {
     if (to === 'time' && !time) throw new Error('Choose a time.')
-    const plan = await act('group/plan', { group: found.group, topic, to, amount: to === 'time' ? new Date(time).getTime() : Number(amount || 0) })
+    // Nothing is not 0, which would be the first offset.
+    if (!amount && to === 'offset') throw new Error('Enter an offset.')
+    if (!amount && to === 'shift') throw new Error('Enter a number.')
+    const plan = await act('group/plan', { group: found.group, topic, to, amount: to === 'time' ? new Date(time).getTime() : Number(amount) })
     const box = own.querySelector('#field-to')
-    const where = { offset: `offset ${number(amount || 0)}`, shift: `shifted by ${number(amount || 0)}`, time: `the first record since ${time.replace('T', ' ')}` }[to] ?? box.selectedOptions[0].textContent
+    const where = { offset: `offset ${number(amount)}`, shift: `shifted by ${number(amount)}`, time: `the first record since ${time.replace('T', ' ')}` }[to] ?? box.selectedOptions[0].textContent
     own.close()
-    planDialog(plan, `Offsets of ${topic ? `topic ${topic}` : 'all topics with committed offsets'}: ${where}.`)
+    const asked = { offset: () => Number(amount), shift: (row) => row.before + Number(amount) }[to] ?? ((row) => row.after)
+    planDialog(plan, `Offsets of ${topic ? `topic ${topic}` : 'all topics with committed offsets'}: ${where}.`, asked)
     return null
   }, { intro: el('p', { class: 'quiet' }, 'Nothing is changed yet: the next step shows a dry run.') })
   // Only the field that the choice needs.
@@ -71,8 +75,12 @@ function resetForm(found) {
   show()
 }
 
-function planDialog(plan, target) {
-  const skipped = plan.rows.reduce((sum, row) => sum + (row.before === null ? 0 : Math.max(0, row.after - row.before)), 0)
+// `asked` is the offset of a row that was asked for.
+function planDialog(plan, target, asked) {
+  const known = plan.rows.filter((row) => row.before !== null)
+  const skipped = known.reduce((sum, row) => sum + Math.max(0, row.after - row.before), 0)
+  const repeated = known.reduce((sum, row) => sum + Math.max(0, row.before - row.after), 0)
+  const outside = plan.rows.filter((row) => row.after !== asked(row)).length
   const busy = !['Empty', 'Dead'].includes(plan.state)
   const difference = (row) => (row.before === null ? '–' : (row.after - row.before > 0 ? '+' : '') + number(row.after - row.before))
   const box = dialog(`Dry run: ${plan.group}`, [], `Commit ${several(plan.rows.length, 'offset')}`,
@@ -80,6 +88,8 @@ function planDialog(plan, target) {
       danger: true,
       intro: el('div', {}, el('p', { id: 'target' }, target), notes(plan.problems),
         skipped ? el('p', { class: 'warn', id: 'skipped' }, `The group skips up to ${several(skipped, 'record')} that it has not committed: it does not read them.`) : null,
+        repeated ? el('p', { class: 'warn', id: 'repeated' }, `Up to ${several(repeated, 'record')} that the group has committed ${repeated === 1 ? 'is' : 'are'} read and processed again.`) : null,
+        outside ? el('p', { class: 'warn', id: 'outside' }, `${several(outside, 'partition')} ${outside === 1 ? 'has' : 'have'} no such offset: the nearest, its first or its end, is taken.`) : null,
         busy ? el('p', { class: 'warn' }, `The group is ${plan.state}: stop its members, then repeat the dry run.`) : null,
         table([
           ['topic', (row) => row.topic, 'long'], ['partition', (row) => row.partition, 'number'],

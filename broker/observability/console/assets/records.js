@@ -42,9 +42,9 @@ function chooser(context) {
     event.preventDefault()
     const given = Object.fromEntries(new FormData(form))
     const next = { partition: given.partition, key: given.key, value: given.value, view: given.view, offset: '', time: '', follow: '' }
-    if (given.from === 'time' && !given.time) {
-      missing.textContent = 'Choose a time.'
-      form.elements.time.focus()
+    if (['time', 'offset'].includes(given.from) && !given[given.from].trim()) {
+      missing.textContent = given.from === 'time' ? 'Choose a time.' : 'Enter an offset.'
+      form.elements[given.from].focus()
       return
     }
     if (given.from === 'oldest') next.offset = '0'
