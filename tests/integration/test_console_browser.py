@@ -696,6 +696,9 @@ def test_small_stumbles(broker: Broker, browser: Browser) -> None:
     for number in range(1200):
         producer.produce("long", f"{number}")
     assert producer.flush(SECONDS) == 0
+    member = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "reads-long"})
+    member.commit(offsets=[TopicPartition("long", 0, 7)], asynchronous=False)
+    member.close()
     go(browser, "records/long?partition=0", "scanned")
     browser.evaluate("document.getElementById('browse-from').value = 'offset'")
     browser.evaluate("document.getElementById('browse-offset').value = '1,000'")
@@ -707,6 +710,8 @@ def test_small_stumbles(broker: Broker, browser: Browser) -> None:
     go(browser, "topic/long", "Partitions")
     browser.evaluate("document.getElementById('delete').click()")
     browser.wait_for("All its records (1,200) are deleted")
+    browser.wait_for("1 group loses its committed offsets in it:")
+    assert "reads-long (disappears: it has no others)" in browser.text()
     browser.write("short")
     browser.press("Enter")
     browser.wait_for("The name does not match: type long.")

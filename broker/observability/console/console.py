@@ -165,6 +165,9 @@ class Console:
                 *_listed(given), viewer, by_lag=given.text("sort", "") == "lag"
             ),
             "group": lambda given, viewer: self._groups.one(given.text("name"), viewer),
+            "groups_of_topic": lambda given, viewer: self._groups.of_topic(
+                given.text("name"), viewer
+            ),
             "events": lambda given, viewer: events.shown(given.text("search", ""), viewer),
             "security": lambda given, viewer: self._security.shown(*_listed(given), viewer),
             "access": lambda given, viewer: self._security.access(

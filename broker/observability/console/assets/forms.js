@@ -76,7 +76,7 @@ export function deletion(what, name, parameter, action, warning, more = {}) {
       if (confirm !== typed) throw new Error(`The name does not match: type ${typed}.`)
       return act(action, { [parameter]: name, confirm: name, ...more })
     },
-    { danger: true, intro: el('div', {}, typed === name ? null : el('p', { class: 'name' }, name), el('p', {}, warning)) })
+    { danger: true, intro: el('div', {}, typed === name ? null : el('p', { class: 'name' }, name), warning instanceof Node ? warning : el('p', {}, warning)) })
 }
 
 // The form of one setting; an empty field and "Use the default" removes it.

@@ -129,7 +129,7 @@ const assignment = (row) => (row.assigned ? Object.entries(row.assignment).map((
 
 // Their consumers may read from the beginning: the total is less than what they have to read.
 function uncommitted({ offsets, share }) {
-  const count = share ? 0 : offsets.filter((row) => row.offset === null).length
+  const count = share ? 0 : offsets.filter((row) => row.offset === null && row.lag === null).length
   const endless = offsets.filter((row) => row.offset !== null && row.lag === null).length
   return [
     count ? el('p', { class: 'note' }, `${several(count, 'assigned partition')} without a committed offset: not counted in the lag.`) : null,
