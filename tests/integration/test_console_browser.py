@@ -248,7 +248,7 @@ def test_records_arrive_and_are_saved(
     browser.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
     go(browser, "records/orders", "scanned")
     browser.evaluate("document.getElementById('follow').click()")
-    browser.wait_for("since this page follows")
+    browser.wait_for("since following began")
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     producer.produce("orders", "just now <b>bold</b>")
     producer.flush(SECONDS)
@@ -286,7 +286,7 @@ def test_following_leaves_what_is_read_where_it_is(broker: Broker, browser: Brow
 
     produce(30, "old")
     browser.resize(*PHONE)
-    go(browser, "records/followed?follow=1", "since this page follows")
+    go(browser, "records/followed?follow=1", "since following began")
     browser.wait_for("old 0")
     top = (
         "[...document.querySelectorAll('td pre')].find((each) => each.textContent === 'old 20')"
@@ -523,6 +523,18 @@ def test_a_wrong_token_is_sent_once(chromium: Browser) -> None:
         page.evaluate("document.querySelector('form button').click()")
         page.wait_for("Records appended")
         page.wait_for(lambda: page.text() and sent() > before + 1)  # drawn again by itself
+
+        # A dialog keeps what was typed when the token is not valid any more.
+        go(page, "topics", "Create topic")
+        page.evaluate("document.getElementById('create').click()")
+        page.evaluate("document.getElementById('field-name').value = 'kept'")
+        page.evaluate("sessionStorage.setItem('token', 'an-old-token-of-a-test')")
+        page.evaluate("document.getElementById('submit').click()")
+        page.wait_for("enter it here")
+        assert page.evaluate("document.getElementById('field-name').value") == "kept"
+        page.evaluate(f"document.getElementById('dialog-token').value = '{token}'")
+        page.evaluate("document.getElementById('submit').click()")
+        page.wait_for("Topic kept is created.")
     page.complaints.clear()
 
 
@@ -648,7 +660,7 @@ def test_a_device_that_is_offline_says_so(browser: Browser) -> None:
 
 
 def test_the_clock_of_a_page_that_follows_goes_on(browser: Browser) -> None:
-    go(browser, "records/orders?follow=1", "since this page follows")
+    go(browser, "records/orders?follow=1", "since following began")
     shown = "document.getElementById('state').textContent"
     before = browser.evaluate(shown)
     browser.wait_for(lambda: browser.evaluate(shown) != before)
@@ -707,6 +719,11 @@ def test_small_stumbles(broker: Broker, browser: Browser) -> None:
     assert browser.evaluate("location.hash").endswith("offset=1000")
     links = "[...document.querySelectorAll('a')].map((each) => each.textContent.slice(0, 12))"
     assert browser.evaluate(links).count("next records") == 2  # also behind the last record
+    go(browser, "records/long?partition=0&offset=5000", "beyond the end, which is 1,200")
+    go(browser, "group/reads-long", "Offsets")
+    browser.evaluate("document.getElementById('delete').click()")
+    browser.wait_for("1 committed offset of 1 topic is deleted")
+    browser.press("Escape")
     go(browser, "topic/long", "Partitions")
     browser.evaluate("document.getElementById('delete').click()")
     browser.wait_for("All its records (1,200) are deleted")
