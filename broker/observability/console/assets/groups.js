@@ -26,7 +26,7 @@ function pace({ records, pace: found, ...row }) {
     card('Behind by', behindBy(row), '', 'age of the oldest of them'),
     card('Committed', found ? `${short(found.committed)}/s` : '–', '', 'records, last minute'),
     card('Appended', found ? `${short(found.appended)}/s` : '–', '', 'records, last minute'),
-    card('No lag in', catches, (records && row.members === 0) || isNever ? 'warn' : '', catches === 'unknown' ? notCounted(row) : 'if this goes on'))
+    card('No lag in', catches, (records && row.members === 0) || isNever ? 'warn' : '', catches === 'unknown' ? notCounted(row) : ['no members', '–'].includes(catches) ? '' : 'if this goes on'))
 }
 
 export async function groups(context) {
@@ -125,6 +125,16 @@ function shared({ share }) {
   ]
 }
 
+// What is lost with a group.
+function deleted({ members, offsets, share }) {
+  const committed = offsets.filter((row) => row.offset !== null)
+  const topics = new Set(committed.map((row) => row.topic)).size
+  return el('div', {},
+    members ? el('p', { class: 'warn' }, `It has ${several(members, 'member')}: stop ${members === 1 ? 'it' : 'them'} first, or the deletion is refused.`) : null,
+    el('p', {}, share ? 'The state of its records is deleted. Its consumers begin where share.auto.offset.reset says.'
+      : `${several(committed.length, 'committed offset')} of ${several(topics, 'topic')} ${committed.length === 1 ? 'is' : 'are'} deleted. Its consumers begin where auto.offset.reset says.`))
+}
+
 const assignment = (row) => (row.assigned ? Object.entries(row.assignment).map(([topic, partitions]) => el('div', {}, link(['topic', topic], topic), ` ${ranges(partitions)}`)) : el('span', { class: 'quiet' }, 'nothing'))
 
 // Their consumers may read from the beginning: the total is less than what they have to read.
@@ -143,7 +153,7 @@ export async function group(context) {
   return [
     heading([[['groups'], 'Groups']], found.group,
       found.may.read ? button('reset', 'Reset offsets', () => resetForm(found)) : null,
-      found.may.delete ? button('delete', 'Delete', () => deletion('group', name, 'group', 'group/delete', found.share ? 'The state of its records is deleted. Its consumers begin where share.auto.offset.reset says.' : 'Its committed offsets are deleted. Its consumers begin where auto.offset.reset says.'), 'danger') : null),
+      found.may.delete ? button('delete', 'Delete', () => deletion('group', name, 'group', 'group/delete', deleted(found)), 'danger') : null),
     el('p', { class: 'quiet' }, state(found), ` · ${several(found.members, 'member')} · ${found.type} protocol${found.protocol ? `, ${found.protocol}` : ''} · coordinated by broker ${found.coordinator}`),
     notes(found.problems),
     ...shared(found),
