@@ -6,6 +6,7 @@ Skipped where there is no Chromium; `make test-console` runs every page of a clu
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import threading
 import time
@@ -28,7 +29,7 @@ SECONDS = 60.0
 # Nowhere a place to break a line, and as long as names get.
 LONG = "W" * 200
 GROUP = "g" * 200
-PHONE, LAPTOP = (375, 740), (1280, 800)
+PHONE, TABLET, LAPTOP = (375, 740), (768, 1024), (1280, 800)
 PAGES = {
     "cluster": "Records appended",
     "topics": "orders",
@@ -120,8 +121,10 @@ def browser(broker: Broker, chromium: Browser) -> Iterator[Browser]:
 
 
 @pytest.mark.usefixtures("consumer")
-@pytest.mark.parametrize("size", [PHONE, LAPTOP])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("size", "scheme"),
+    [*itertools.product([PHONE, LAPTOP], ["light", "dark"]), (TABLET, "light")],
+)
 def test_long_names_fold_on_every_page(
     browser: Browser, size: tuple[int, int], scheme: str
 ) -> None:
