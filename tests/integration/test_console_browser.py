@@ -401,6 +401,36 @@ def test_a_broker_that_died_dims_its_page(chromium: Browser) -> None:
     page.complaints.clear()
 
 
+def test_the_consoles_of_other_brokers_are_links_in_an_outage(browser: Browser) -> None:
+    """Listeners on 127.0.0.1 are those of the machine that serves the page."""
+    added = browser.call(
+        "Page.addScriptToEvaluateOnNewDocument",
+        source="""
+          const sent = window.fetch
+          const consoles = [
+            { id: 1, host: '127.0.0.1', http_host: '', http_port: 10093 },
+            { id: 2, host: 'host-2', http_host: '', http_port: 9404 },
+            { id: 3, host: 'host-3', http_host: '', http_port: null },
+          ]
+          window.fetch = async (...given) => (window.isDead ? Promise.reject(new TypeError())
+            : String(given[0]).startsWith('/api/consoles')
+              ? new Response(JSON.stringify({ consoles })) : sent(...given))
+        """,
+    )
+    browser.evaluate("window.isOld = true; location.reload()")
+    browser.wait_for(lambda: not browser.evaluate("window.isOld"))
+    browser.call("Page.removeScriptToEvaluateOnNewDocument", identifier=added["identifier"])
+    browser.wait_for("Records appended")
+    browser.evaluate("window.isDead = true")
+    browser.wait_for("The consoles of other brokers show the same cluster")
+    links = "[...document.querySelectorAll('#trouble a')].map((each) => each.href)"
+    base = browser.evaluate("location.hostname")
+    assert browser.evaluate(links) == [
+        f"http://{base}:10093/console", "http://host-2:9404/console",
+    ]  # fmt: skip
+    assert "broker 3 on host-3, at the HTTP port that its start printed" in browser.text()
+
+
 def test_a_list_of_partitions_on_a_phone(broker: Broker, browser: Browser) -> None:
     broker.create_topic("wide", partitions=120)
     browser.resize(*PHONE)
