@@ -80,9 +80,10 @@ def run_cluster(
             for broker_id, process in enumerate(cluster.brokers):
                 print(f"  {process.name}: 127.0.0.1:{port + broker_id}")
                 print(f"    console and health checks: http://127.0.0.1:{http_port + broker_id}/")
-            if console_token:
-                address = f"http://{own_address()}:{http_port}/console#token={console_token}"
-                print(f"  from a phone or another machine: {address}")
+                if console_token:
+                    place = f"{own_address()}:{http_port + broker_id}"
+                    address = f"http://{place}/console#token={console_token}"
+                    print(f"    from a phone or another machine: {address}")
             print(f"  ZooKeeper {cluster.zookeeper}")
             print(f"  data and logs in {cluster.directory}")
             print(f"  export OTTLA_BOOTSTRAP={cluster.bootstrap}")

@@ -13,6 +13,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.broker.metrics.exposition import read_metrics, render
@@ -49,6 +50,7 @@ TIMEOUT_SECONDS = 10.0
 
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json; charset=utf-8"
+HTML = "text/html; charset=utf-8"
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
 # None when all is well, else what is wrong, as text.
@@ -67,6 +69,13 @@ class Content(NamedTuple):
     worker_pool: WorkerPool
     console: "Console | None"
 
+
+# The console while the broker starts; a browser shows it until the console is there.
+_STARTING = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>Ottla</title></head><body><p>{}. This page is loaded again every few seconds.</p>
+<script>setTimeout(() => location.reload(), 3000)</script></body></html>
+"""
 
 _MISDIRECTED = (
     "403 Forbidden",
@@ -209,7 +218,9 @@ class HttpEndpoint:
             elif is_counted and not self._hosts.permit(head):
                 status, content_type, body = _MISDIRECTED
             else:
-                status, content_type, body = await self._respond(method, path)
+                status, content_type, body = await self._respond(
+                    method, path, for_browser=_accepts_html(head)
+                )
             await _send(writer, method, status, content_type, body, more_headers)
         except OSError:  # the timeout, too
             raise
@@ -223,7 +234,9 @@ class HttpEndpoint:
         """The console checks the name by which it is called itself."""
         return not path.startswith("/metrics") or self._hosts.permit(head)
 
-    async def _respond(self, method: str, path: str) -> tuple[str, str, bytes]:
+    async def _respond(
+        self, method: str, path: str, *, for_browser: bool
+    ) -> tuple[str, str, bytes]:
         if method not in ("GET", "HEAD"):
             return "405 Method Not Allowed", TEXT, b"only GET and HEAD\n"
         check = self._checks.get(path)
@@ -240,6 +253,8 @@ class HttpEndpoint:
             return "200 OK", METRICS, render(await read_metrics(self._first_metrics))
         if content is None:
             reason = self._checks["/readyz"]() or "the broker is starting"
+            if for_browser and (path == "/" or path.startswith("/console")):
+                return "503 Service Unavailable", HTML, _STARTING.format(escape(reason)).encode()
             return "503 Service Unavailable", TEXT, f"{reason}\n".encode()
         if path == "/metrics":
             return await self._metrics(content)
@@ -334,6 +349,14 @@ def _console_request(
 
 PEER_HEADER = b"Ottla-Peer: "
 """The first header of what a supervisor relays to a worker: the address of the client."""
+
+
+def _accepts_html(head: bytes) -> bool:
+    """Whether a browser shows what is sent."""
+    return any(
+        name.strip().lower() == b"accept" and b"text/html" in value
+        for name, _, value in (line.partition(b":") for line in head.split(b"\r\n")[1:])
+    )
 
 
 def _told_peer(head: bytes) -> str:

@@ -6,6 +6,7 @@ Skipped where there is no Chromium; `make test-console` runs every page of a clu
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import threading
 import time
@@ -28,7 +29,7 @@ SECONDS = 60.0
 # Nowhere a place to break a line, and as long as names get.
 LONG = "W" * 200
 GROUP = "g" * 200
-PHONE, LAPTOP = (375, 740), (1280, 800)
+PHONE, TABLET, LAPTOP = (375, 740), (768, 1024), (1280, 800)
 PAGES = {
     "cluster": "Records appended",
     "topics": "orders",
@@ -120,8 +121,10 @@ def browser(broker: Broker, chromium: Browser) -> Iterator[Browser]:
 
 
 @pytest.mark.usefixtures("consumer")
-@pytest.mark.parametrize("size", [PHONE, LAPTOP])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("size", "scheme"),
+    [*itertools.product([PHONE, LAPTOP], ["light", "dark"]), (TABLET, "light")],
+)
 def test_long_names_fold_on_every_page(
     browser: Browser, size: tuple[int, int], scheme: str
 ) -> None:
@@ -248,7 +251,7 @@ def test_records_arrive_and_are_saved(
     browser.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
     go(browser, "records/orders", "scanned")
     browser.evaluate("document.getElementById('follow').click()")
-    browser.wait_for("since this page follows")
+    browser.wait_for("since following began")
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     producer.produce("orders", "just now <b>bold</b>")
     producer.flush(SECONDS)
@@ -286,7 +289,7 @@ def test_following_leaves_what_is_read_where_it_is(broker: Broker, browser: Brow
 
     produce(30, "old")
     browser.resize(*PHONE)
-    go(browser, "records/followed?follow=1", "since this page follows")
+    go(browser, "records/followed?follow=1", "since following began")
     browser.wait_for("old 0")
     top = (
         "[...document.querySelectorAll('td pre')].find((each) => each.textContent === 'old 20')"
@@ -398,6 +401,36 @@ def test_a_broker_that_died_dims_its_page(chromium: Browser) -> None:
     page.complaints.clear()
 
 
+def test_the_consoles_of_other_brokers_are_links_in_an_outage(browser: Browser) -> None:
+    """Listeners on 127.0.0.1 are those of the machine that serves the page."""
+    added = browser.call(
+        "Page.addScriptToEvaluateOnNewDocument",
+        source="""
+          const sent = window.fetch
+          const consoles = [
+            { id: 1, host: '127.0.0.1', http_host: '', http_port: 10093 },
+            { id: 2, host: 'host-2', http_host: '', http_port: 9404 },
+            { id: 3, host: 'host-3', http_host: '', http_port: null },
+          ]
+          window.fetch = async (...given) => (window.isDead ? Promise.reject(new TypeError())
+            : String(given[0]).startsWith('/api/consoles')
+              ? new Response(JSON.stringify({ consoles })) : sent(...given))
+        """,
+    )
+    browser.evaluate("window.isOld = true; location.reload()")
+    browser.wait_for(lambda: not browser.evaluate("window.isOld"))
+    browser.call("Page.removeScriptToEvaluateOnNewDocument", identifier=added["identifier"])
+    browser.wait_for("Records appended")
+    browser.evaluate("window.isDead = true")
+    browser.wait_for("The consoles of other brokers show the same cluster")
+    links = "[...document.querySelectorAll('#trouble a')].map((each) => each.href)"
+    base = browser.evaluate("location.hostname")
+    assert browser.evaluate(links) == [
+        f"http://{base}:10093/console", "http://host-2:9404/console",
+    ]  # fmt: skip
+    assert "broker 3 on host-3, at the HTTP port that its start printed" in browser.text()
+
+
 def test_a_list_of_partitions_on_a_phone(broker: Broker, browser: Browser) -> None:
     broker.create_topic("wide", partitions=120)
     browser.resize(*PHONE)
@@ -424,6 +457,9 @@ def test_a_time_without_a_time_is_not_the_newest(broker: Broker, browser: Browse
     browser.evaluate("document.getElementById('browse-from').value = 'time'")
     browser.evaluate("document.getElementById('browse').click()")
     browser.wait_for("Choose a time.")
+    browser.evaluate("document.getElementById('browse-from').value = 'offset'")
+    browser.evaluate("document.getElementById('browse').click()")
+    browser.wait_for("Enter an offset.")
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     broker.create_topic("older", partitions=2)
     for number in range(240):
@@ -443,7 +479,6 @@ def test_the_dry_run_of_a_reset_begins_with_its_title_and_says_what_is_skipped(
     assert producer.flush(SECONDS) == 0
     member.commit(offsets=[TopicPartition("skipped", index, 0) for index in range(60)],
                   asynchronous=False)  # fmt: skip
-    member.close()
     browser.resize(*PHONE)
     go(browser, "group/skips", "Offsets")
     browser.wait_for("no members")
@@ -454,6 +489,28 @@ def test_the_dry_run_of_a_reset_begins_with_its_title_and_says_what_is_skipped(
     assert browser.evaluate("document.querySelector('dialog').scrollTop") == 0
     assert "Offsets of all topics with committed offsets: the end." in browser.text()
     assert "skips up to 60 records" in browser.text()
+    browser.press("Escape")
+
+    member.commit(offsets=[TopicPartition("skipped", index, 1) for index in range(60)],
+                  asynchronous=False)  # fmt: skip
+    member.close()
+
+    def plan(to: str, amount: str) -> None:
+        browser.evaluate("document.getElementById('reset').click()")
+        browser.evaluate(f"document.getElementById('field-to').value = '{to}'")
+        browser.evaluate(f"document.getElementById('field-amount').value = '{amount}'")
+        browser.evaluate("document.getElementById('submit').click()")
+
+    # Nothing is not 0.
+    for to, said in (("offset", "Enter an offset."), ("shift", "Enter a number.")):
+        plan(to, "")
+        browser.wait_for(said)
+        browser.press("Escape")
+    plan("offset", "0")
+    browser.wait_for("Up to 60 records that the group has committed are read and processed again")
+    browser.press("Escape")
+    plan("offset", "500")
+    browser.wait_for("60 partitions have no such offset")
     browser.press("Escape")
 
 
@@ -499,6 +556,18 @@ def test_a_wrong_token_is_sent_once(chromium: Browser) -> None:
         page.evaluate("document.querySelector('form button').click()")
         page.wait_for("Records appended")
         page.wait_for(lambda: page.text() and sent() > before + 1)  # drawn again by itself
+
+        # A dialog keeps what was typed when the token is not valid any more.
+        go(page, "topics", "Create topic")
+        page.evaluate("document.getElementById('create').click()")
+        page.evaluate("document.getElementById('field-name').value = 'kept'")
+        page.evaluate("sessionStorage.setItem('token', 'an-old-token-of-a-test')")
+        page.evaluate("document.getElementById('submit').click()")
+        page.wait_for("enter it here")
+        assert page.evaluate("document.getElementById('field-name').value") == "kept"
+        page.evaluate(f"document.getElementById('dialog-token').value = '{token}'")
+        page.evaluate("document.getElementById('submit').click()")
+        page.wait_for("Topic kept is created.")
     page.complaints.clear()
 
 
@@ -624,7 +693,7 @@ def test_a_device_that_is_offline_says_so(browser: Browser) -> None:
 
 
 def test_the_clock_of_a_page_that_follows_goes_on(browser: Browser) -> None:
-    go(browser, "records/orders?follow=1", "since this page follows")
+    go(browser, "records/orders?follow=1", "since following began")
     shown = "document.getElementById('state').textContent"
     before = browser.evaluate(shown)
     browser.wait_for(lambda: browser.evaluate(shown) != before)
@@ -672,6 +741,9 @@ def test_small_stumbles(broker: Broker, browser: Browser) -> None:
     for number in range(1200):
         producer.produce("long", f"{number}")
     assert producer.flush(SECONDS) == 0
+    member = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "reads-long"})
+    member.commit(offsets=[TopicPartition("long", 0, 7)], asynchronous=False)
+    member.close()
     go(browser, "records/long?partition=0", "scanned")
     browser.evaluate("document.getElementById('browse-from').value = 'offset'")
     browser.evaluate("document.getElementById('browse-offset').value = '1,000'")
@@ -680,9 +752,16 @@ def test_small_stumbles(broker: Broker, browser: Browser) -> None:
     assert browser.evaluate("location.hash").endswith("offset=1000")
     links = "[...document.querySelectorAll('a')].map((each) => each.textContent.slice(0, 12))"
     assert browser.evaluate(links).count("next records") == 2  # also behind the last record
+    go(browser, "records/long?partition=0&offset=5000", "beyond the end, which is 1,200")
+    go(browser, "group/reads-long", "Offsets")
+    browser.evaluate("document.getElementById('delete').click()")
+    browser.wait_for("1 committed offset of 1 topic is deleted")
+    browser.press("Escape")
     go(browser, "topic/long", "Partitions")
     browser.evaluate("document.getElementById('delete').click()")
     browser.wait_for("All its records (1,200) are deleted")
+    browser.wait_for("1 group loses its committed offsets in it:")
+    assert "reads-long (disappears: it has no others)" in browser.text()
     browser.write("short")
     browser.press("Enter")
     browser.wait_for("The name does not match: type long.")

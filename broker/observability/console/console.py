@@ -38,7 +38,7 @@ from ottla.broker.observability.console.parameters import (
 )
 from ottla.broker.observability.console.record_views import VIEWS
 from ottla.broker.observability.console.security_views import SecurityViews
-from ottla.broker.observability.console.settings_views import settings
+from ottla.broker.observability.console.settings_views import consoles, settings
 from ottla.broker.observability.console.topics import TopicActions, TopicViews
 from ottla.broker.runtime.tasks import spawn, stop
 from ottla.broker.security.authorization.acl_types import CLUSTER_NAME, Operation, ResourceType
@@ -155,6 +155,7 @@ class Console:
         return {
             "ping": lambda _, viewer: _pong(),
             "overview": lambda _, viewer: cluster.overview(viewer),
+            "consoles": lambda _, viewer: consoles(parts.client, viewer),
             "topics": lambda given, viewer: self._topics.listed(
                 *_listed(given), viewer, only_problems=given.text("only", "") == "problems"
             ),
@@ -165,6 +166,9 @@ class Console:
                 *_listed(given), viewer, by_lag=given.text("sort", "") == "lag"
             ),
             "group": lambda given, viewer: self._groups.one(given.text("name"), viewer),
+            "groups_of_topic": lambda given, viewer: self._groups.of_topic(
+                given.text("name"), viewer
+            ),
             "events": lambda given, viewer: events.shown(given.text("search", ""), viewer),
             "security": lambda given, viewer: self._security.shown(*_listed(given), viewer),
             "access": lambda given, viewer: self._security.access(

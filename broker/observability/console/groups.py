@@ -12,12 +12,13 @@ import asyncio
 import json
 from collections import Counter
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.broker.handlers.admin.describe_configs import GROUP, GROUP_SHARES
 from ottla.broker.observability.console.cluster_client import (
     EARLIEST,
     LATEST,
+    MAX_LISTED,
     NoResponse,
     check,
     list_offsets,
@@ -31,6 +32,7 @@ from ottla.broker.observability.console.groups_of_cluster import (
     committed_offsets,
     describe_groups,
 )
+from ottla.broker.observability.console.history import WITHOUT_MEMBERS, Lag
 from ottla.broker.observability.console.parameters import InvalidParameter
 from ottla.broker.observability.console.topics import page_start
 from ottla.broker.security.authorization.acl_types import Operation, ResourceType
@@ -53,14 +55,15 @@ from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
+from ottla.protocol.steps import over
 from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable, Mapping
 
     from ottla.broker.observability.console.access import Viewer
     from ottla.broker.observability.console.cluster_client import ClusterClient
-    from ottla.broker.observability.console.history import History, Lag
+    from ottla.broker.observability.console.history import History
     from ottla.broker.observability.console.parameters import Parameters
 
 
@@ -71,9 +74,32 @@ POINTS_IN_LIST = 60
 MAX_ASSIGNED = 200
 MAX_OFFSETS = 1000
 MAX_EVENTS = 200
+# Groups that are named before a topic is deleted.
+MAX_NAMED = 5
 
 _GROUP_RESOURCE = 32
 _EVENTS = "ottla.group.events"
+
+
+class _Bounds(NamedTuple):
+    """The first offset of a partition, and its end."""
+
+    start: int
+    end: int
+
+    @property
+    def is_empty(self) -> bool:
+        return self.start == self.end
+
+
+class _Bare(NamedTuple):
+    """As `Lag`, of an assigned partition without a committed offset."""
+
+    end: int | None
+    records: int | None = None
+    seconds: float | None = None
+    committed: None = None
+    is_at_least: bool = False
 
 
 class GroupViews:
@@ -100,23 +126,78 @@ class GroupViews:
         shown = [history.groups[name] for name in names[first : first + GROUPS_ON_A_PAGE]]
         await history.fresh(each.group for each in shown)
         described, problems = await describe_groups(self._client, viewer, shown)
+        bare = await self._bare(shown, described, viewer)
         return {
             "total": len(names),
             "first": first,
             "page": GROUPS_ON_A_PAGE,
             "lacks": self._lacks(viewer),
-            "groups": [self._row(each, described.get(each.group), viewer) for each in shown],
+            "groups": [self._row(each, described.get(each.group), bare, viewer) for each in shown],
             "problems": list(dict.fromkeys([*problems, *history.problems])),
         }
 
-    def _uncounted(self, group: GroupRow, members: list[MemberRow]) -> int:
+    async def of_topic(self, topic: str, viewer: Viewer) -> dict[str, Any]:
+        """The groups that have committed offsets in a topic, for whoever deletes it: the names of
+        the first, and whether they disappear with the topic, as a classic group without members
+        does with its last offset. Of groups that no sample has (`unknown`) nothing is known."""
+        viewer.require(Operation.DESCRIBE, ResourceType.TOPIC, topic)
+        history = self._history
+        await history.fresh()
+        rows = []
+        unknown = 0
+        async for name, group in over(sorted(history.groups.items())):
+            unknown += not history.is_sampled(name)
+            topics = {each.topic for each in history.lags(name)}
+            if topic not in topics:
+                continue
+            has_members = group.state not in WITHOUT_MEMBERS
+            is_last = topics == {topic} and not has_members and group.kind == "classic"
+            rows.append({"group": name, "has_members": has_members, "disappears": is_last})
+        # Those that somebody uses are the ones to know of.
+        rows.sort(key=itemgetter("has_members"), reverse=True)
+        return {
+            "groups": rows[:MAX_NAMED],
+            "total": len(rows),
+            "unknown": unknown,
+            "are_all": history.has_all_groups and not self._lacks(viewer),
+        }
+
+    async def _bare(
+        self, groups: Iterable[GroupRow], views: Mapping[str, GroupView], viewer: Viewer
+    ) -> dict[TopicPartition, _Bounds]:
+        """The offsets of assigned partitions for which nothing is committed."""
+        wanted = dict.fromkeys(
+            each
+            for group in groups
+            if group.kind != SHARE and group.group in views
+            for member in views[group.group].members
+            for each in member.partitions
+            if each not in self._history.lags(group.group)
+        )
+        if not wanted:
+            return {}
+        partitions = list(wanted)[:MAX_LISTED]
+        ends, starts = await asyncio.gather(
+            list_offsets(self._client, viewer, partitions, LATEST),
+            list_offsets(self._client, viewer, partitions, EARLIEST),
+        )
+        return {
+            each: _Bounds(starts.found[each], ends.found[each])
+            for each in partitions
+            if each in starts.found and each in ends.found
+        }
+
+    def _uncounted(
+        self, group: GroupRow, members: list[MemberRow], empty: Container[TopicPartition] = ()
+    ) -> int:
         """The partitions whose records are not in the lag: their end is not known, or a member has
-        them and nothing is committed. Of a share group they have no start offset yet."""
+        them and nothing is committed, unless they are `empty`. Of a share group they have no start
+        offset yet."""
         lags = self._history.lags(group.group)
         count = sum(lag.records is None for lag in lags.values())
         if group.kind != SHARE and self._history.is_sampled(group.group):
             assigned = {each for member in members for each in member.partitions}
-            count += len(assigned - lags.keys())
+            count += sum(each not in empty for each in assigned - lags.keys())
         return count
 
     @staticmethod
@@ -127,8 +208,21 @@ class GroupViews:
             return ""
         return f"{viewer.lacks(ResourceType.GROUP, 'groups')[:-1]}, or on the cluster for all."
 
-    def _row(self, group: GroupRow, view: GroupView | None, viewer: Viewer) -> dict[str, Any]:
+    def _row(
+        self,
+        group: GroupRow,
+        view: GroupView | None,
+        bare: Mapping[TopicPartition, _Bounds],
+        viewer: Viewer,
+    ) -> dict[str, Any]:
         history = self._history
+        empty = {each for each, bounds in bare.items() if bounds.is_empty}
+        uncounted = 0 if view is None else self._uncounted(group, view.members, empty)
+        records, age = history.lag(group.group), history.lag_seconds(group.group)
+        if records is None and view is not None and history.is_sampled(group.group):
+            assigned = [each for member in view.members for each in member.partitions]
+            if not uncounted and any(each in empty for each in assigned):
+                records, age = 0, 0.0
         topics = sorted({partition.topic for partition in history.lags(group.group)})
         return {
             "group": group.group,
@@ -137,10 +231,10 @@ class GroupViews:
             "state": group.state if view is None else view.state,
             "members": None if view is None else len(view.members),
             "topics": [each for each in topics if viewer.may_describe_topic(each)][:20],
-            "uncounted": 0 if view is None else self._uncounted(group, view.members),
-            "records": history.lag(group.group),
+            "uncounted": uncounted,
+            "records": records,
             "lag": history.lag_points(group.group)[-POINTS_IN_LIST:],
-            "lag_seconds": history.lag_seconds(group.group),
+            "lag_seconds": age,
             "lag_at_least": history.is_at_least(group.group),
         }
 
@@ -159,6 +253,7 @@ class GroupViews:
             )
         described, problems = await describe_groups(self._client, viewer, [group])
         view = described.get(group_id)
+        bare = await self._bare([group], described, viewer)
         share = None
         if group.kind == SHARE:
             share, more = await share_state(self._client, viewer, group_id)
@@ -171,10 +266,10 @@ class GroupViews:
         ):
             problems = [*problems, viewer.lacks(ResourceType.TOPIC, "topics")]
         return {
-            **self._row(group, view, viewer),
+            **self._row(group, view, bare, viewer),
             "protocol": "" if view is None else view.protocol,
             "member_rows": [_member(each, viewer) for each in members],
-            "offsets": self._offsets(group_id, members, viewer, is_share=group.kind == SHARE),
+            "offsets": self._offsets(group_id, members, bare, viewer, is_share=group.kind == SHARE),
             "lag": history.lag_points(group_id),
             "pace": None if not members or pace is None else pace._asdict(),
             "share": share,
@@ -188,28 +283,36 @@ class GroupViews:
         }
 
     def _offsets(
-        self, group_id: str, members: list[MemberRow], viewer: Viewer, *, is_share: bool = False
+        self,
+        group_id: str,
+        members: list[MemberRow],
+        bare: Mapping[TopicPartition, _Bounds],
+        viewer: Viewer,
+        *,
+        is_share: bool = False,
     ) -> list[dict[str, Any]]:
-        """Committed offsets, and assigned partitions without one, whose lag is not known."""
+        """Committed offsets, and assigned partitions without one, whose lag is known only if they
+        are empty: it is 0 wherever their consumers begin."""
         owners = {
             partition: member.client or member.member
             for member in members
             for partition in member.partitions
         }
         lags = self._history.lags(group_id)
-        rows: list[tuple[TopicPartition, Lag | None]] = [
-            *lags.items(),
-            *((partition, None) for partition in owners.keys() - lags.keys() if not is_share),
-        ]
+        rows: list[tuple[TopicPartition, Lag | _Bare]] = list(lags.items())
+        for partition in () if is_share else owners.keys() - lags.keys():
+            bounds = bare.get(partition)
+            is_empty = bounds is not None and bounds.is_empty
+            rows.append((partition, _Bare(bounds and bounds.end, *((0, 0.0) if is_empty else ()))))
         return [
             {
                 "topic": partition.topic,
                 "partition": partition.partition,
-                "offset": lag and lag.committed,
-                "end_offset": lag and lag.end,
-                "lag": lag and lag.records,
-                "lag_seconds": lag and lag.seconds,
-                "lag_at_least": lag is not None and lag.is_at_least,
+                "offset": lag.committed,
+                "end_offset": lag.end,
+                "lag": lag.records,
+                "lag_seconds": lag.seconds,
+                "lag_at_least": lag.is_at_least,
                 "owner": owners.get(partition),
             }
             for partition, lag in sorted(rows, key=itemgetter(0))[:MAX_OFFSETS]

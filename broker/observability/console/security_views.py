@@ -303,7 +303,7 @@ class _Acl:
         self.principal = given.text("principal")
         self.host = given.text("host", "*")
         if ":" not in self.principal:
-            raise InvalidParameter("principal is not like User:alice")
+            raise InvalidParameter("Enter a principal with its type, such as User:alice")
 
 
 def _word(kind: type[IntEnum], number: int) -> str:

@@ -91,6 +91,53 @@ async def settings(client: ClusterClient, viewer: Viewer, broker_id: int) -> dic
     return {"broker_id": chosen, "brokers": brokers, "settings": rows, "problems": problems}
 
 
+# Of a page that loses its broker.
+MAX_CONSOLES = 10
+
+
+async def consoles(client: ClusterClient, viewer: Viewer) -> dict[str, Any]:
+    """Where other brokers have their consoles, as far as it is known: `http_host` is empty for all
+    addresses of a machine, `http_port` None where the viewer may not see settings, and for a port
+    that the broker chose itself."""
+    viewer.require_on_cluster(Operation.DESCRIBE)
+    snapshot = client.metadata.snapshot
+    others = [each for each in sorted(snapshot.brokers) if each != client.broker_id]
+    others = [each for each in others if snapshot.brokers[each].endpoints][:MAX_CONSOLES]
+    found: dict[int, dict[str, str]] = {}
+    if viewer.may_on_cluster(Operation.DESCRIBE_CONFIGS):
+        names = [_ENABLED, _ADDRESS]
+        requests = {
+            each: DescribeConfigsRequest([DescribeConfigsResource(BROKER, str(each), names)])
+            for each in others
+        }
+        gathered = await client.ask_each(viewer, requests, DescribeConfigsResponse)
+        for broker_id, response in gathered.responses.items():
+            found[broker_id] = {
+                row.name: row.value or "" for result in response.results for row in result.configs
+            }
+    rows = []
+    for each in others:
+        values = found.get(each, {})
+        if values.get(_ENABLED, "true") != "true":
+            continue
+        host, _, port = values.get(_ADDRESS, "").rpartition(":")
+        is_known = port.isdecimal() and int(port) > 0
+        endpoint = next(iter(snapshot.brokers[each].endpoints.values()))
+        rows.append(
+            {
+                "id": each,
+                "host": endpoint.host,
+                "http_host": "" if host in _EVERYWHERE else host,
+                "http_port": int(port) if is_known else None,
+            }
+        )
+    return {"consoles": rows}
+
+
+_ENABLED, _ADDRESS = "ottla.console.enable", "ottla.metrics.address"
+_EVERYWHERE = ("0.0.0.0", "::", "[::]")
+
+
 def _setting(row: DescribeConfigsResourceResult) -> dict[str, Any]:
     return {
         "name": row.name,

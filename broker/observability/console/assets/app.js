@@ -85,6 +85,7 @@ function tokenForm() {
   } },
   el('input', { name: 'token', type: 'password', size: 40, placeholder: 'ottla.console.token', 'aria-label': 'token', id: 'token', autocomplete: 'off' }),
   el('button', { class: 'main' }, 'Show')),
+  el('p', { class: 'quiet' }, 'It is in the address that the start of the broker or of the cluster printed, behind #token=, or in the setting ottla.console.token.'),
   el('p', { class: 'quiet', id: 'wrong-token', role: 'alert', hidden: true }, 'The broker refused this token: it is not that of its setting ottla.console.token.'))
 }
 
@@ -113,7 +114,7 @@ async function draw(isAsked = false) {
     shown = now
     isOwed = false
     if (!brokers) learnBrokers()
-    document.title = `${context.path.slice(1).join(' ') || TABS[context.path[0]]} – Ottla`
+    document.title = `${context.path[0] === 'records' ? 'Records of ' : ''}${context.path.slice(1).join(' ') || TABS[context.path[0]]} – Ottla`
     current()
     contents.delete(location.hash)
     contents.set(location.hash, [[...page.childNodes], drawnAt])
@@ -182,25 +183,34 @@ function failed(error, now) {
 async function learnBrokers() {
   brokers = []
   try {
-    const found = await ask('overview')
-    brokers = found.brokers.filter((each) => each.id !== found.broker_id && each.listeners.length).map((each) => [each.id, each.listeners[0].replace(/^.*:[/][/]/, '').replace(/:[0-9]+$/, '')])
+    brokers = (await ask('consoles')).consoles
   } catch { /* without the right, or a broker that is gone: they stay unknown */ }
 }
 
-const MAX_NAMED = 10
+const isLocal = (host) => /^(localhost|127[.].*|\[?::1\]?)$/.test(host)
+
+// The console of another broker; its listener may have the address of this machine for itself.
+function consoleOf({ id, host, http_host: bound, http_port: port }) {
+  if (!port || (isLocal(bound) && !isLocal(location.hostname))) return `broker ${id} on ${host}, at ${port ? `${bound}:${port} there` : 'the HTTP port that its start printed (ottla.metrics.address)'}`
+  const named = bound || host
+  const reached = isLocal(named) ? location.hostname : named
+  const address = `${reached.includes(':') && !reached.startsWith('[') ? `[${reached}]` : reached}:${port}`
+  return el('a', { href: `${location.protocol}//${address}/console` }, `broker ${id} (${address})`)
+}
 
 function elsewhere() {
-  const named = (brokers ?? []).slice(0, MAX_NAMED).map(([id, host]) => `broker ${id} on ${host}`).join(', ')
-  return ` The consoles of other brokers show the same cluster${named ? `: ${named}, at the port of their ottla.metrics.address` : ''}.`
+  const named = (brokers ?? []).map(consoleOf)
+  return [' The consoles of other brokers show the same cluster', named.length ? ': ' : '', named.map((each, index) => [index ? ', ' : '', each]),
+    '.', sessionStorage.getItem('token') ? ' Each asks for the token.' : '']
 }
 
 function stale(why, isSilent = false) {
   if (!why) document.title = document.title.replace(/^! /, '')
   const trouble = document.getElementById('trouble')
-  const text = why && `${why} Trying again every few seconds.${isSilent ? elsewhere() : ''}`
+  const content = el('span', {}, why ? [`${why} Trying again every few seconds.`, isSilent ? elsewhere() : null] : null)
   document.body.classList.toggle('stale', Boolean(why))
   // Changed only where it says something new: it is read aloud.
-  if (trouble.textContent !== text) trouble.textContent = text
+  if (trouble.textContent !== content.textContent) trouble.replaceChildren(...content.childNodes)
   if (why && !document.title.startsWith('! ')) document.title = `! ${document.title}`
 }
 

@@ -38,7 +38,7 @@ function faults(found) {
   const rows = problems(found)
   if (!rows.length) return null
   return panel('Problems', () => table([
-    ['broker', (row) => row.broker], ['problem', (row) => tone(row.stops ? 'bad' : 'warn', row.problem), 'long'], ['what to do', (row) => advice(row.fix), 'long'],
+    ['broker', (row) => row.broker], ['problem', (row) => tone(row.stops ? 'bad' : 'warn', row.problem), 'long'], ['what to do', (row) => advice(row.fix), 'long wide'],
   ], rows, '', 'Problems'))
 }
 
@@ -90,7 +90,7 @@ export async function events(context) {
     found.events.length ? el('p', { class: 'quiet' }, `Newest first${found.more ? `; ${number(found.more)} older ones are left out` : ''}.`) : null,
     table([
       ['time', (row) => when(row.time_ms), 'when'],
-      ['source', (row) => (row.brokers.length ? `broker ${ranges(row.brokers)}` : badge('cluster'))],
+      ['source', (row) => (row.brokers.length ? tone(row.brokers.length < 4 ? 'whole' : '', `broker ${ranges(row.brokers)}`) : badge('cluster'))],
       ['event', (row) => el('span', {}, tone(row.level === 'INFO' ? '' : row.level === 'WARNING' ? 'warn' : 'bad', row.text), row.count > Math.max(1, row.brokers.length) ? [' ', badge(`${number(row.count)} times`)] : null, row.alike ? [' ', badge(`and ${number(row.alike)} more like this`)] : null), 'long'],
     ], found.events, context.query.search ? `No event has "${context.query.search}" in it.` : 'No events yet.', 'Events'), zone())]
 }
@@ -113,7 +113,7 @@ export async function settings(context) {
     search(context, 'find a setting')), notes(found.problems),
   panel(null, table([
     ['setting', (row) => explained(`about-${row.name}`, row.name, row.documentation), 'long'], ['value', (row) => row.value ?? 'null', 'long'],
-    ['from', (row) => (row.source === 'default' ? el('span', { class: 'quiet' }, 'default') : badge(row.source))],
+    ['from', (row) => (row.source === 'default' ? el('span', { class: 'quiet' }, 'default') : badge(row.source)), 'when'],
     ['', (row) => (row.read_only ? el('span', { class: 'quiet' }, 'needs a restart') : button(`change-${row.name}`, 'change', () => settingForm(row, `Broker ${found.broker_id}, at run time`, send(row)), 'small')), 'when'],
   ], rows, wanted ? `No setting has "${wanted}" in its name.` : 'No settings.', 'Settings'))]
 }

@@ -1,7 +1,7 @@
 // Dialogs in which something is changed. Escape closes them; the browser gives the focus back.
 
-import { NoResponse, act } from './api.js'
-import { advice, el } from './views.js'
+import { NoResponse, TokenNeeded, act, setToken } from './api.js'
+import { advice, el, span } from './views.js'
 
 let onDone = () => {}
 
@@ -37,11 +37,14 @@ export function dialog(title, fields, submit, send, { danger = false, intro = nu
   const go = el('button', { class: danger ? 'danger' : 'main', id: 'submit' }, submit)
   const body = el('div', { class: 'fields' }, fields.map((field, index) => el('label', { class: 'field', for: `field-${field.name}` },
     el('span', {}, field.label), control(field, index), field.hint ? el('small', { id: `hint-${field.name}` }, field.hint) : null)))
+  const token = el('input', { type: 'password', id: 'dialog-token', autocomplete: 'off' })
+  const needed = el('label', { class: 'field', for: 'dialog-token', hidden: true }, el('span', {}, 'Token'), token)
   const form = el('form', { method: 'dialog', onsubmit: async (event) => {
     event.preventDefault()
     error.textContent = ''
     go.disabled = true
     try {
+      if (token.value) setToken(token.value)
       const values = Object.fromEntries(new FormData(form))
       const found = await send(values, box)
       if (found) {
@@ -50,12 +53,16 @@ export function dialog(title, fields, submit, send, { danger = false, intro = nu
         onDone(found)
       }
     } catch (failure) {
-      const text = failure instanceof NoResponse ? `${failure.message} The change may have been made: look before you repeat it.` : failure.message
+      // What was typed stays, and is sent again with the token.
+      if (failure instanceof TokenNeeded) needed.hidden = false
+      const text = failure instanceof TokenNeeded ? `${failure.isRefused ? 'The broker refuses the token of this page' : 'The console needs its token'} (ottla.console.token): enter it here, then choose "${submit}" again.` : failure instanceof NoResponse ? `${failure.message} The change may have been made: look before you repeat it.` : failure.message
       error.replaceChildren(advice(text))
+      // On a phone it may be above what is seen.
+      error.scrollIntoView({ block: 'nearest' })
     } finally {
       go.disabled = false
     }
-  } }, el('h2', { id: 'dialog-title' }, title), intro, body, error,
+  } }, el('h2', { id: 'dialog-title' }, title), intro, body, error, needed,
   el('div', { class: 'tools end' }, el('button', { type: 'button', id: 'cancel', onclick: () => box.close() }, 'Cancel'), go))
   const box = el('dialog', { 'aria-labelledby': 'dialog-title', onclose: () => box.remove() }, form)
   document.body.append(box)
@@ -76,13 +83,22 @@ export function deletion(what, name, parameter, action, warning, more = {}) {
       if (confirm !== typed) throw new Error(`The name does not match: type ${typed}.`)
       return act(action, { [parameter]: name, confirm: name, ...more })
     },
-    { danger: true, intro: el('div', {}, typed === name ? null : el('p', { class: 'name' }, name), el('p', {}, warning)) })
+    { danger: true, intro: el('div', {}, typed === name ? null : el('p', { class: 'name' }, name), warning instanceof Node ? warning : el('p', {}, warning)) })
 }
+
+// In place of a secret.
+const HIDDEN = '(hidden)'
+
+const lasting = ({ name, value }) => (name.endsWith('.ms') && Number(value) >= 1000 && Number(value) < 1e15 ? ` (${span(Number(value))})` : '')
 
 // The form of one setting; an empty field and "Use the default" removes it.
 export function settingForm(row, where, send) {
   dialog(`Change ${row.name}`, [
-    { name: 'value', label: 'Value', value: row.value ?? '', hint: `${where}; it is ${row.value ?? 'null'} now, from: ${row.source}` },
+    { name: 'value', label: 'Value', value: row.value ?? '', hint: `${where}; it is ${row.value ?? 'null'}${lasting(row)} now, from: ${row.source}` },
     { name: 'how', label: 'What to do', type: 'select', options: [['set', 'Set this value'], ['remove', 'Remove it; the default applies then']], value: 'set' },
-  ], 'Change', ({ value, how }) => send(how === 'set' ? value : null))
+  ], 'Change', async ({ value, how }) => {
+    const found = await send(how === 'set' ? value : null)
+    const isShown = how === 'set' && row.value !== HIDDEN
+    return isShown ? { done: `${found.done} It is ${value.slice(0, 100)}${lasting({ name: row.name, value })} now.` } : found
+  })
 }

@@ -26,7 +26,7 @@ function pace({ records, pace: found, ...row }) {
     card('Behind by', behindBy(row), '', 'age of the oldest of them'),
     card('Committed', found ? `${short(found.committed)}/s` : '–', '', 'records, last minute'),
     card('Appended', found ? `${short(found.appended)}/s` : '–', '', 'records, last minute'),
-    card('No lag in', catches, (records && row.members === 0) || isNever ? 'warn' : '', catches === 'unknown' ? notCounted(row) : 'if this goes on'))
+    card('No lag in', catches, (records && row.members === 0) || isNever ? 'warn' : '', catches === 'unknown' ? notCounted(row) : ['no members', '–'].includes(catches) ? '' : 'if this goes on'))
 }
 
 export async function groups(context) {
@@ -54,11 +54,15 @@ function resetForm(found) {
     { name: 'time', label: 'Time', type: 'datetime-local' },
   ], 'Show the dry run', async ({ topic, to, amount, time }, own) => {
     if (to === 'time' && !time) throw new Error('Choose a time.')
-    const plan = await act('group/plan', { group: found.group, topic, to, amount: to === 'time' ? new Date(time).getTime() : Number(amount || 0) })
+    // Nothing is not 0, which would be the first offset.
+    if (!amount && to === 'offset') throw new Error('Enter an offset.')
+    if (!amount && to === 'shift') throw new Error('Enter a number.')
+    const plan = await act('group/plan', { group: found.group, topic, to, amount: to === 'time' ? new Date(time).getTime() : Number(amount) })
     const box = own.querySelector('#field-to')
-    const where = { offset: `offset ${number(amount || 0)}`, shift: `shifted by ${number(amount || 0)}`, time: `the first record since ${time.replace('T', ' ')}` }[to] ?? box.selectedOptions[0].textContent
+    const where = { offset: `offset ${number(amount)}`, shift: `shifted by ${number(amount)}`, time: `the first record since ${time.replace('T', ' ')}` }[to] ?? box.selectedOptions[0].textContent
     own.close()
-    planDialog(plan, `Offsets of ${topic ? `topic ${topic}` : 'all topics with committed offsets'}: ${where}.`)
+    const asked = { offset: () => Number(amount), shift: (row) => row.before + Number(amount) }[to] ?? ((row) => row.after)
+    planDialog(plan, `Offsets of ${topic ? `topic ${topic}` : 'all topics with committed offsets'}: ${where}.`, asked)
     return null
   }, { intro: el('p', { class: 'quiet' }, 'Nothing is changed yet: the next step shows a dry run.') })
   // Only the field that the choice needs.
@@ -71,8 +75,12 @@ function resetForm(found) {
   show()
 }
 
-function planDialog(plan, target) {
-  const skipped = plan.rows.reduce((sum, row) => sum + (row.before === null ? 0 : Math.max(0, row.after - row.before)), 0)
+// `asked` is the offset of a row that was asked for.
+function planDialog(plan, target, asked) {
+  const known = plan.rows.filter((row) => row.before !== null)
+  const skipped = known.reduce((sum, row) => sum + Math.max(0, row.after - row.before), 0)
+  const repeated = known.reduce((sum, row) => sum + Math.max(0, row.before - row.after), 0)
+  const outside = plan.rows.filter((row) => row.after !== asked(row)).length
   const busy = !['Empty', 'Dead'].includes(plan.state)
   const difference = (row) => (row.before === null ? '–' : (row.after - row.before > 0 ? '+' : '') + number(row.after - row.before))
   const box = dialog(`Dry run: ${plan.group}`, [], `Commit ${several(plan.rows.length, 'offset')}`,
@@ -80,6 +88,8 @@ function planDialog(plan, target) {
       danger: true,
       intro: el('div', {}, el('p', { id: 'target' }, target), notes(plan.problems),
         skipped ? el('p', { class: 'warn', id: 'skipped' }, `The group skips up to ${several(skipped, 'record')} that it has not committed: it does not read them.`) : null,
+        repeated ? el('p', { class: 'warn', id: 'repeated' }, `Up to ${several(repeated, 'record')} that the group has committed ${repeated === 1 ? 'is' : 'are'} read and processed again.`) : null,
+        outside ? el('p', { class: 'warn', id: 'outside' }, `${several(outside, 'partition')} ${outside === 1 ? 'has' : 'have'} no such offset: the nearest, its first or its end, is taken.`) : null,
         busy ? el('p', { class: 'warn' }, `The group is ${plan.state}: stop its members, then repeat the dry run.`) : null,
         table([
           ['topic', (row) => row.topic, 'long'], ['partition', (row) => row.partition, 'number'],
@@ -115,11 +125,21 @@ function shared({ share }) {
   ]
 }
 
+// What is lost with a group.
+function deleted({ members, offsets, share }) {
+  const committed = offsets.filter((row) => row.offset !== null)
+  const topics = new Set(committed.map((row) => row.topic)).size
+  return el('div', {},
+    members ? el('p', { class: 'warn' }, `It has ${several(members, 'member')}: stop ${members === 1 ? 'it' : 'them'} first, or the deletion is refused.`) : null,
+    el('p', {}, share ? 'The state of its records is deleted. Its consumers begin where share.auto.offset.reset says.'
+      : `${several(committed.length, 'committed offset')} of ${several(topics, 'topic')} ${committed.length === 1 ? 'is' : 'are'} deleted. Its consumers begin where auto.offset.reset says.`))
+}
+
 const assignment = (row) => (row.assigned ? Object.entries(row.assignment).map(([topic, partitions]) => el('div', {}, link(['topic', topic], topic), ` ${ranges(partitions)}`)) : el('span', { class: 'quiet' }, 'nothing'))
 
 // Their consumers may read from the beginning: the total is less than what they have to read.
 function uncommitted({ offsets, share }) {
-  const count = share ? 0 : offsets.filter((row) => row.offset === null).length
+  const count = share ? 0 : offsets.filter((row) => row.offset === null && row.lag === null).length
   const endless = offsets.filter((row) => row.offset !== null && row.lag === null).length
   return [
     count ? el('p', { class: 'note' }, `${several(count, 'assigned partition')} without a committed offset: not counted in the lag.`) : null,
@@ -133,7 +153,7 @@ export async function group(context) {
   return [
     heading([[['groups'], 'Groups']], found.group,
       found.may.read ? button('reset', 'Reset offsets', () => resetForm(found)) : null,
-      found.may.delete ? button('delete', 'Delete', () => deletion('group', name, 'group', 'group/delete', found.share ? 'The state of its records is deleted. Its consumers begin where share.auto.offset.reset says.' : 'Its committed offsets are deleted. Its consumers begin where auto.offset.reset says.'), 'danger') : null),
+      found.may.delete ? button('delete', 'Delete', () => deletion('group', name, 'group', 'group/delete', deleted(found)), 'danger') : null),
     el('p', { class: 'quiet' }, state(found), ` · ${several(found.members, 'member')} · ${found.type} protocol${found.protocol ? `, ${found.protocol}` : ''} · coordinated by broker ${found.coordinator}`),
     notes(found.problems),
     ...shared(found),

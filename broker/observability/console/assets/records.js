@@ -42,9 +42,9 @@ function chooser(context) {
     event.preventDefault()
     const given = Object.fromEntries(new FormData(form))
     const next = { partition: given.partition, key: given.key, value: given.value, view: given.view, offset: '', time: '', follow: '' }
-    if (given.from === 'time' && !given.time) {
-      missing.textContent = 'Choose a time.'
-      form.elements.time.focus()
+    if (['time', 'offset'].includes(given.from) && !given[given.from].trim()) {
+      missing.textContent = given.from === 'time' ? 'Choose a time.' : 'Enter an offset.'
+      form.elements[given.from].focus()
       return
     }
     if (given.from === 'oldest') next.offset = '0'
@@ -74,7 +74,7 @@ const recordTable = (topic, rows, empty) => table([
   ['offset', (row) => el('a', { href: hash(['records', topic], { partition: String(row.partition), offset: String(row.offset) }) }, number(row.offset)), 'number'],
   ['time', (row) => when(row.time_ms), 'when'],
   ['key', (row) => decoded(row.key), 'long'], ['value', (row) => decoded(row.value), 'long wide'],
-  ['headers', (row) => (row.headers.length ? row.headers.map(([header, value]) => el('div', {}, el('span', { class: 'kind header' }, header), value === null ? 'null' : value.text)).concat(row.more_headers ? el('div', { class: 'quiet' }, `and ${several(row.more_headers, 'more header')}`) : []) : '–'), 'long'],
+  ['headers', (row) => (row.headers.length ? row.headers.map(([header, value]) => el('div', {}, el('span', { class: 'kind header' }, header), value === null ? 'null' : value.bytes ? value.text : '(empty)')).concat(row.more_headers ? el('div', { class: 'quiet' }, `and ${several(row.more_headers, 'more header')}`) : []) : '–'), 'long'],
 ], rows, empty, 'Records')
 
 async function copyLink() {
@@ -223,7 +223,7 @@ class Follower {
   }
 
   say(text) {
-    this.status.replaceChildren(badge('live', 'good'), ` ${text} ${several(this.arrived, 'record')} since this page follows${this.rows.length >= KEPT ? `; the newest ${KEPT} are kept` : ''}${this.skipped ? `; ${number(this.skipped)} offsets were skipped, as they came too fast` : ''}.`)
+    this.status.replaceChildren(badge('live', 'good'), ` ${text} ${several(this.arrived, 'record')} since following began${this.rows.length >= KEPT ? `; the newest ${KEPT} are kept` : ''}${this.skipped ? `; ${number(this.skipped)} offsets were skipped, as they came too fast` : ''}.`)
   }
 
   async run() {
@@ -328,7 +328,7 @@ function recordsPage(context, found) {
   const rows = fromEnd ? [...found.records].reverse() : found.records
   const isFiltered = query.key || query.value
   const isUnsearched = isFiltered && (found.unread || (fromEnd ? found.partitions.some((each) => each.first > each.start_offset) : !found.at_end))
-  const empty = isFiltered ? 'No record that was searched matches the filter.' : !found.partitions.length ? 'No partition has a leader that can be read.' : found.unread ? `No records in the partitions that were read; ${several(found.unread, 'partition')} could not be.` : found.partitions.every((each) => each.end_offset === each.start_offset) ? 'The topic has no records.' : 'No records from here on.'
+  const empty = isFiltered ? 'No record that was searched matches the filter.' : !found.partitions.length ? 'No partition has a leader that can be read.' : found.unread ? `No records in the partitions that were read; ${several(found.unread, 'partition')} could not be.` : found.partitions.every((each) => each.end_offset === each.start_offset) ? 'The topic has no records.' : query.offset && found.partitions.every((each) => Number(query.offset) > each.end_offset) ? `Offset ${number(query.offset)} is beyond the end${single ? `, which is ${number(single.end_offset)}` : ' of every partition'}.` : 'No records from here on.'
   return [
     ...recordsHead(context, found, false),
     panel(null, chooser(context),

@@ -19,7 +19,8 @@ function aclForm(words) {
 function removeAcl(row) {
   dialog('Remove an ACL', [], 'Remove', () => act('acl/delete', row), {
     danger: true,
-    intro: el('p', {}, `${row.permission} ${row.principal} ${row.operation} on ${row.resource} ${row.name} (${row.pattern}) from ${row.host}`),
+    intro: el('div', {}, el('p', {}, `${row.permission} ${row.principal} ${row.operation} on ${row.resource} ${row.name} (${row.pattern}) from ${row.host}`),
+      el('p', { class: 'warn' }, row.permission === 'DENY' ? 'This is no longer denied: what other ACLs allow holds at once.' : `${row.principal === 'User:*' ? 'Everybody' : row.principal} is refused this at once, unless another ACL allows it, super.users or allow.everyone.if.no.acl.found.`)),
   })
 }
 
@@ -37,7 +38,7 @@ const columns = [
   ['principal', (row) => (row.principal === 'User:*' ? 'User:* (everybody)' : row.principal), 'long'],
   ['permission', (row) => tone(row.permission === 'ALLOW' ? 'good' : 'bad', row.permission)],
   ['operation', (row) => row.operation], ['on', (row) => row.resource],
-  ['name', names, 'long'], ['from', (row) => (row.host === '*' ? '* (anywhere)' : row.host), 'text'],
+  ['name', names, 'long'], ['from', (row) => (row.host === '*' ? '* (anywhere)' : row.host), 'text address'],
 ]
 
 // What is decided without an ACL.
@@ -80,7 +81,7 @@ export async function security(context) {
       ], found.acls, found.no_acls || (searched ? `No ACL has "${searched}" or applies to it.` : 'No ACLs.'), 'ACLs'), found.no_acls ? null : pager(context, found)),
     panel(null, el('div', { class: 'heading' }, el('h2', {}, 'SCRAM users'), may ? button('add-user', 'Add user', () => userForm(found.words), 'main') : null),
       table([
-        ['user', (row) => row.user, 'long'], ['mechanisms', (row) => row.mechanisms.join(', ')],
+        ['user', (row) => row.user, 'long'], ['mechanisms', (row) => row.mechanisms.map((each) => el('div', { class: 'whole' }, each))],
         ['', (row) => (may ? [button(`password-${row.user}`, 'password', () => userForm(found.words, row.user), 'small'), ' ',
           ...row.mechanisms.map((mechanism) => button(`remove-${row.user}-${mechanism}`, `remove ${mechanism}`, () => deletion('user', row.user, 'user', 'user/delete', `${row.user} cannot log in with ${mechanism} any more.`, { mechanism }), 'small'))] : '')],
       ], found.users, found.no_users || 'No users.', 'Users')),

@@ -76,6 +76,26 @@ function settingsPanel(found, context) {
   ], rows, found.no_settings ? advice(found.no_settings) : 'None set; broker defaults apply.', 'Settings'))
 }
 
+// Which groups lose their offsets in a topic that is deleted.
+function losing({ groups, total, unknown, are_all: areAll }) {
+  const fate = (row) => (row.has_members ? ' (has members)' : row.disappears ? ' (disappears: it has no others)' : '')
+  const rest = total - groups.length
+  const missing = unknown ? `${several(unknown, 'other group')} ${unknown === 1 ? 'is' : 'are'} not known well enough to say. ` : areAll ? '' : 'There may be groups that this page does not see. '
+  return [
+    total ? el('p', { class: 'warn' }, `${several(total, 'group')} ${total === 1 ? 'loses its' : 'lose their'} committed offsets in it:`) : el('p', {}, 'No group that is known has committed offsets in it.'),
+    total ? el('ul', {}, groups.map((row) => el('li', {}, el('b', {}, row.group), fate(row))), rest ? el('li', {}, `and ${number(rest)} more`) : null) : null,
+    missing ? el('p', { class: 'quiet' }, missing) : null,
+  ].filter(Boolean)
+}
+
+function deleteForm(found) {
+  const place = el('div', { id: 'losing', class: 'name' }, 'Looking for groups with committed offsets in it…')
+  deletion('topic', found.name, 'name', 'topic/delete', el('div', {},
+    el('p', {}, `All its records${found.records && !found.records_unknown ? ` (${number(found.records)})` : ''} are deleted on all brokers. This cannot be undone.`), place))
+  ask('groups_of_topic', { name: found.name }).then((groups) => place.replaceChildren(...losing(groups)),
+    (error) => place.replaceChildren(`Which groups have committed offsets in it is not known: ${error.message}`))
+}
+
 // On a phone a list of partitions is long.
 const LONG_LIST = 8
 
@@ -94,7 +114,7 @@ export async function topic(context) {
       found.may.read ? el('a', { class: 'button', href: hash(['records', name]) }, 'Browse records') : null,
       found.may.write ? button('produce', 'Produce', () => produceForm(name)) : null,
       found.may.alter ? button('partitions', 'Add partitions', () => partitionsForm(found)) : null,
-      found.may.delete ? button('delete', 'Delete', () => deletion('topic', name, 'name', 'topic/delete', `All its records${found.records && !found.records_unknown ? ` (${number(found.records)})` : ''} are deleted on all brokers. This cannot be undone.`), 'danger') : null),
+      found.may.delete ? button('delete', 'Delete', () => deleteForm(found), 'danger') : null),
     el('p', { class: 'quiet' }, `${found.records === null || (found.records_unknown && !found.records) ? 'records: unknown' : atLeast(found.records, found.records_unknown, (count) => several(count, 'record'))}, ${found.size_bytes === null || (found.size_unknown && !found.size_bytes) ? 'size: unknown' : `${atLeast(found.size_bytes, found.size_unknown, bytes)} in all replicas`}, ${several(found.partitions, 'partition')}, ${factor(found)} ${found.replicas === 1 ? 'replica' : 'replicas'} each; `, health(found)),
     notes(found.problems), shortcuts(found),
     found.rate.length > 1 ? panel('Records appended', () => chart([{ name: 'in', points: found.rate }], 'records', context.width(1))) : null,

@@ -148,6 +148,23 @@ async def test_probes() -> None:
         )
 
 
+async def test_a_browser_waits_for_the_console_of_a_broker_that_starts() -> None:
+    endpoint = HttpEndpoint(healthy=lambda: None, ready=lambda: "the broker is <loading>")
+    port = await endpoint.start("127.0.0.1", 0)
+    try:
+        for accept, is_page in (("text/html,*/*", True), ("*/*", False)):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            head = f"GET /console HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: {accept}\r\n\r\n"
+            writer.write(head.encode())
+            found = (await reader.read()).decode()
+            writer.close()
+            assert found.startswith("HTTP/1.1 503 ")
+            assert ("location.reload()" in found, "text/html" in found) == (is_page, is_page)
+            assert ("the broker is &lt;loading&gt;" in found) == is_page
+    finally:
+        await endpoint.close()
+
+
 async def test_a_check_that_fails_is_an_error_with_its_text(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from ottla.broker.observability.console.cluster_client import Responses
-from ottla.broker.observability.console.groups import GroupViews, summed
+from ottla.broker.observability.console.groups import MAX_NAMED, GroupViews, _Bounds, summed
 from ottla.broker.observability.console.groups_of_cluster import GroupRow, MemberRow
 from ottla.broker.observability.console.history import Lag
 from ottla.protocol.topics import TopicPartition
@@ -52,6 +52,7 @@ def test_partitions_that_are_not_counted_are_no_lag_of_0(kind: str, uncounted: i
     group = GroupRow("g", 1, "Stable", kind)
     members = [MemberRow("m", None, "client", "/10.0.0.1", orders)]
     assert views._uncounted(group, members) == uncounted
+    assert views._uncounted(group, members, {orders[3]}) == uncounted - (kind != "share")
     history.is_sampled = lambda _: False
     assert views._uncounted(group, members) == 1  # nobody knows what it has committed
 
@@ -93,8 +94,49 @@ def test_assigned_partitions_without_a_commit_are_shown(is_share: bool) -> None:
     viewer = SimpleNamespace(may_describe_topic=lambda topic: topic == "orders")
     members = [MemberRow("m", None, "client", "/10.0.0.1", [*orders, secret])]
     views = GroupViews(cast("Any", None), cast("Any", history))
-    rows = views._offsets("g", members, cast("Any", viewer), is_share=is_share)
-    found = [(each["partition"], each["offset"], each["lag"], each["owner"]) for each in rows]
-    committed = (1, 7, 3, "client")
-    others = [(0, None, None, "client"), (2, None, None, "client")]
+    bare = {orders[0]: _Bounds(5, 5), orders[2]: _Bounds(0, 9)}
+    rows = views._offsets("g", members, bare, cast("Any", viewer), is_share=is_share)
+    names = ("partition", "offset", "end_offset", "lag", "owner")
+    found = [tuple(each[name] for name in names) for each in rows]
+    committed = (1, 7, 10, 3, "client")
+    # One that is empty has no lag, wherever its consumer begins.
+    others = [(0, None, 5, 0, "client"), (2, None, 9, None, "client")]
     assert found == ([committed] if is_share else [others[0], committed, others[1]])
+    # Their ends are not known, as their leaders do not respond.
+    rows = views._offsets("g", members, {}, cast("Any", viewer))
+    assert [(each["end_offset"], each["lag"]) for each in rows] == [
+        (None, None), (10, 3), (None, None),
+    ]  # fmt: skip
+
+
+async def test_the_groups_that_lose_offsets_with_a_topic_are_named() -> None:
+    async def fresh(*_: object) -> None:
+        """All is known."""
+
+    orders, other = TopicPartition("orders", 0), TopicPartition("other", 0)
+    lags = {
+        "both": {orders: Lag(7, 7, 0, 0.0), other: Lag(7, 7, 0, 0.0)},
+        "elsewhere": {other: Lag(7, 7, 0, 0.0)},
+        "only": {orders: Lag(7, 7, 0, 0.0)},
+        "used": {orders: Lag(7, 7, 0, 0.0)},
+    }
+    groups = {name: GroupRow(name, 1, "Empty", "classic") for name in [*lags, "new"]}
+    groups["used"] = GroupRow("used", 1, "Stable", "classic")
+    history = SimpleNamespace(
+        fresh=fresh,
+        groups=groups,
+        has_all_groups=True,
+        is_sampled=lambda name: name in lags,
+        lags=lambda name: lags.get(name, {}),
+    )
+    viewer = SimpleNamespace(require=lambda *_: None, may_on_cluster=lambda _: True)
+    views = GroupViews(cast("Any", None), cast("Any", history))
+    found = await views.of_topic("orders", cast("Any", viewer))
+    rows = [(each["group"], each["disappears"], each["has_members"]) for each in found["groups"]]
+    assert rows == [("used", False, True), ("both", False, False), ("only", True, False)]
+    assert (found["total"], found["unknown"], found["are_all"]) == (3, 1, True)
+    for number in range(10):
+        groups[f"more-{number}"] = GroupRow(f"more-{number}", 1, "Empty", "classic")
+        lags[f"more-{number}"] = {orders: Lag(7, 7, 0, 0.0)}
+    found = await views.of_topic("orders", cast("Any", viewer))
+    assert (len(found["groups"]), found["total"]) == (MAX_NAMED, 13)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 from ottla.broker.handlers.admin.describe_configs import BROKER_EVENTS
@@ -9,6 +10,7 @@ from ottla.broker.observability.console.access import Viewer
 from ottla.broker.observability.console.cluster_client import ClusterClient, Responses
 from ottla.broker.observability.console.event_log import EventLog
 from ottla.broker.observability.console.events import ClusterEvents, EventViews
+from ottla.broker.observability.console.settings_views import consoles
 from ottla.broker.requests.request_context import ANONYMOUS
 from ottla.broker.security.authorization.access_control import allow_all
 from ottla.protocol.errors import ErrorCode
@@ -17,6 +19,54 @@ from ottla.protocol.messages.describe_configs import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
+
+ADDRESSES = {
+    2: ("true", ":9405"),
+    3: ("true", "127.0.0.1:0"),
+    4: ("false", ":9404"),
+    5: None,
+}
+
+
+async def test_where_the_consoles_of_other_brokers_are() -> None:
+    """A port that a broker chose itself is not known, nor that of one that does not respond."""
+
+    class Others:
+        broker_id = 1
+        metadata = SimpleNamespace(
+            snapshot=SimpleNamespace(
+                brokers={
+                    each: SimpleNamespace(endpoints={"A": SimpleNamespace(host=f"host-{each}")})
+                    for each in (1, *ADDRESSES)
+                }
+            )
+        )
+
+        async def ask_each(self, viewer: Viewer, requests: dict[int, Any], kind: Any) -> Responses:
+            names = requests[2].resources[0].configuration_keys
+            assert list(requests) == list(ADDRESSES)
+            found = {
+                each: DescribeConfigsResult(
+                    configs=[
+                        DescribeConfigsResourceResult(name, value)
+                        for name, value in zip(names, values, strict=True)
+                    ]
+                )
+                for each, values in ADDRESSES.items()
+                if values is not None
+            }
+            return Responses(
+                {each: DescribeConfigsResponse(0, [found[each]]) for each in found}, []
+            )
+
+    viewer = Viewer(allow_all, ANONYMOUS, "127.0.0.1")
+    found = (await consoles(cast("ClusterClient", Others()), viewer))["consoles"]
+    assert [(each["id"], each["host"], each["http_host"], each["http_port"]) for each in found] == [
+        (2, "host-2", "", 9405),
+        (3, "host-3", "127.0.0.1", None),
+        (5, "host-5", "", None),
+    ]
+
 
 LINE = '[{"time_ms": 5, "level": "INFO", "from": "log", "text": "rolled"}]'
 
