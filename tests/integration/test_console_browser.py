@@ -408,9 +408,9 @@ def test_the_consoles_of_other_brokers_are_links_in_an_outage(browser: Browser) 
         source="""
           const sent = window.fetch
           const consoles = [
-            { id: 1, host: '127.0.0.1', http_host: '', http_port: 10093 },
-            { id: 2, host: 'host-2', http_host: '', http_port: 9404 },
-            { id: 3, host: 'host-3', http_host: '', http_port: null },
+            { id: 1, host: '127.0.0.1', console_host: '', console_port: 10093 },
+            { id: 2, host: 'host-2', console_host: '', console_port: 9404 },
+            { id: 3, host: 'host-3', console_host: '', console_port: null },
           ]
           window.fetch = async (...given) => (window.isDead ? Promise.reject(new TypeError())
             : String(given[0]).startsWith('/api/consoles')

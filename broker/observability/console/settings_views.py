@@ -96,9 +96,11 @@ MAX_CONSOLES = 10
 
 
 async def consoles(client: ClusterClient, viewer: Viewer) -> dict[str, Any]:
-    """Where other brokers have their consoles, as far as it is known: `http_host` is empty for all
-    addresses of a machine, `http_port` None where the viewer may not see settings, and for a port
-    that the broker chose itself."""
+    """Where other brokers have their consoles, as far as it is known.
+
+    `console_host` is empty for all addresses of a machine. `console_port` is None where the viewer
+    may not see settings, and for a port that the broker chose itself.
+    """
     viewer.require_on_cluster(Operation.DESCRIBE)
     snapshot = client.metadata.snapshot
     others = [each for each in sorted(snapshot.brokers) if each != client.broker_id]
@@ -127,8 +129,8 @@ async def consoles(client: ClusterClient, viewer: Viewer) -> dict[str, Any]:
             {
                 "id": each,
                 "host": endpoint.host,
-                "http_host": "" if host in _EVERYWHERE else host,
-                "http_port": int(port) if is_known else None,
+                "console_host": "" if host in _EVERYWHERE else host,
+                "console_port": int(port) if is_known else None,
             }
         )
     return {"consoles": rows}

@@ -190,7 +190,7 @@ async function learnBrokers() {
 const isLocal = (host) => /^(localhost|127[.].*|\[?::1\]?)$/.test(host)
 
 // The console of another broker; its listener may have the address of this machine for itself.
-function consoleOf({ id, host, http_host: bound, http_port: port }) {
+function consoleOf({ id, host, console_host: bound, console_port: port }) {
   if (!port || (isLocal(bound) && !isLocal(location.hostname))) return `broker ${id} on ${host}, at ${port ? `${bound}:${port} there` : 'the HTTP port that its start printed (ottla.metrics.address)'}`
   const named = bound || host
   const reached = isLocal(named) ? location.hostname : named

@@ -61,7 +61,9 @@ async def test_where_the_consoles_of_other_brokers_are() -> None:
 
     viewer = Viewer(allow_all, ANONYMOUS, "127.0.0.1")
     found = (await consoles(cast("ClusterClient", Others()), viewer))["consoles"]
-    assert [(each["id"], each["host"], each["http_host"], each["http_port"]) for each in found] == [
+    assert [
+        (each["id"], each["host"], each["console_host"], each["console_port"]) for each in found
+    ] == [
         (2, "host-2", "", 9405),
         (3, "host-3", "127.0.0.1", None),
         (5, "host-5", "", None),
