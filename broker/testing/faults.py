@@ -36,6 +36,7 @@ from ottla.broker.testing.hints import (
     FAULT_ATTRIBUTES,
     FAULT_KINDS,
     ONE_FAULT_ATTRIBUTES,
+    REMOVE,
     WAIT,
     missing,
     refuses,
@@ -284,7 +285,10 @@ class Faults:
             self._on_loop(self._clear)
 
     def remove(self, fault: Fault) -> None:
-        """Remove one fault, if it is in force."""
+        """Remove one fault, if it is in force. Raises TypeError for the name of an API."""
+        __tracebackhide__ = True
+        if not isinstance(fault, Fault):
+            raise TypeError(f"remove({fault!r}): {REMOVE}")
         if not self._loop.is_closed():
             self._on_loop(lambda: self._forget(fault))
 

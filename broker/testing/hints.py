@@ -111,6 +111,9 @@ FAULT_KINDS = {
 }
 """The same for each method, also those that only the others have."""
 
+REMOVE = "write fault.remove() for what error() or drop() returned, or clear() for all faults"
+"""Of `Faults.remove` with another argument than a fault."""
+
 _SECONDS = "write wait(2, seconds=5) for two requests in at most 5 s"
 WAIT = {
     **dict.fromkeys(("timeout", "timeout_s", "secs", "duration", "max_seconds"), _SECONDS),

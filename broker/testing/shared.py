@@ -20,6 +20,7 @@ from ottla.broker.testing.hints import (
     FAULT_ATTRIBUTES,
     FAULT_KINDS,
     ONE_FAULT_ATTRIBUTES,
+    REMOVE,
     WAIT,
     missing,
     refuse,
@@ -169,6 +170,13 @@ class SharedFaults:
             return fault
 
         return add
+
+    def remove(self, fault: SharedFault) -> None:
+        """As `Faults.remove`."""
+        __tracebackhide__ = True
+        if not isinstance(fault, SharedFault):
+            raise TypeError(f"remove({fault!r}): {REMOVE}")
+        fault.remove()
 
     def clear(self) -> None:
         """Remove the faults of this worker."""

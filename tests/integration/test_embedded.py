@@ -294,6 +294,17 @@ def test_faults_show_those_in_force() -> None:
         assert repr(broker.faults) == "<Faults [<Fault drop Fetch hits=0>]>"
 
 
+def test_a_fault_is_removed_by_itself_and_not_by_its_api() -> None:
+    wrong: Any = "Fetch"
+    with Broker() as broker:
+        fault = broker.faults.drop("Fetch")
+        with pytest.raises(TypeError, match=r"remove\('Fetch'\): write fault\.remove\(\) for what"):
+            broker.faults.remove(wrong)
+        assert repr(broker.faults) == "<Faults [<Fault drop Fetch hits=0>]>"
+        broker.faults.remove(fault)
+        assert repr(broker.faults) == "<Faults []>"
+
+
 def test_an_existing_topic_is_named_before_a_wrong_setting() -> None:
     with Broker() as broker:
         broker.create_topic("t")

@@ -178,6 +178,10 @@ def test_faults_name_what_they_hit(kafka_broker, kafka_topic):
     assert fault.wait(1) and fault.hits == 1
     assert "Faults of this worker [<Fault error" in repr(kafka_broker.faults)
     assert "left=0" in repr(fault) and kafka_topic in repr(kafka_broker)
+    with pytest.raises(TypeError, match=r"write fault\\.remove"):
+        kafka_broker.faults.remove("Produce")
+    kafka_broker.faults.remove(fault)
+    assert "removed" in repr(fault)
 
 
 @pytest.mark.parametrize("kafka_topic", ["named"], indirect=True)
