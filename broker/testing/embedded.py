@@ -27,6 +27,7 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import nullcontext, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -105,7 +106,7 @@ def settings_of(named: Mapping[str, object]) -> dict[str, str]:
         kafka_name = setting_name(name)
         if kafka_name in found:
             raise TypeError(f"the setting {kafka_name} is given twice")
-        found[kafka_name] = _text(value)
+        found[kafka_name] = _text(kafka_name, value)
     return found
 
 
@@ -399,7 +400,7 @@ class Broker(RunsInBlock):
             -1 if partitions is None else partitions,
             replication_factor,
             None,
-            {key: _text(value) for key, value in (config or {}).items()} | more,
+            {key: _text(key, value) for key, value in (config or {}).items()} | more,
         )
         self._call(self._create_topic(topic), START_SECONDS)
 
@@ -634,9 +635,24 @@ def _remove(directory: Path, pid: int) -> None:
             return
 
 
-def _text(value: object) -> str:
+def _text(name: str, value: object) -> str:
+    """A value as in a properties file; a list or tuple of texts has commas. Raises TypeError for
+    a duration, and for another collection."""
+    __tracebackhide__ = True
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, list | tuple) and all(
+        isinstance(each, str | os.PathLike) for each in value
+    ):
+        return ",".join(map(str, value))
+    if isinstance(value, timedelta):
+        milliseconds = value // timedelta(milliseconds=1)
+        raise TypeError(
+            f"{name}={value!r}: expected an int, in the unit that the setting has: "
+            f"{milliseconds} for milliseconds"
+        )
+    if isinstance(value, list | tuple | set | frozenset):
+        raise TypeError(f"{name}={value!r}: expected a text with commas, or a list of texts")
     return str(value)
 
 

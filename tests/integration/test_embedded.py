@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
 
@@ -253,6 +254,22 @@ def test_settings_of_a_topic_may_be_arguments() -> None:
         assert found.config.retention_ms == 1000
         with pytest.raises(KafkaError, match=r"INVALID_CONFIG.*did you mean retention\.ms"):
             broker.create_topic("u", retenton_ms=5)
+
+
+def test_a_list_of_texts_is_a_setting_with_commas() -> None:
+    policies = ["compact", "delete"]
+    with Broker(log_cleanup_policy=policies) as broker:
+        assert broker.server.config.log_cleanup_policy == policies
+        broker.create_topic("one", cleanup_policy=("delete", "compact"))
+        broker.create_topic("other", config={"cleanup.policy": policies})
+        for topic, wanted in (("one", policies[::-1]), ("other", policies)):
+            found = broker.server.parts.replica_manager.partitions[topic, 0].log
+            assert found is not None
+            assert list(found.config.cleanup_policy) == wanted
+        with pytest.raises(TypeError, match=r"retention\.ms=.*expected an int.*3600000 for milli"):
+            broker.create_topic("t", retention_ms=timedelta(hours=1))
+    with pytest.raises(TypeError, match=r"log\.cleanup\.policy=.*a text with commas, or a list of"):
+        Broker(log_cleanup_policy=set(policies))
 
 
 def test_a_topic_is_deleted_and_created_again() -> None:
