@@ -44,6 +44,8 @@ from ottla.broker.testing.hints import (
     BROKER,
     BROKER_ATTRIBUTES,
     CLIENT_CONFIG,
+    OTHER_SETTINGS,
+    PARTITION,
     RESTART,
     TOPIC,
     missing,
@@ -221,7 +223,7 @@ class Broker(RunsInBlock):
             raise RuntimeError(NOT_RUNNING)
         return f"127.0.0.1:{self._port}"
 
-    @refuses(CLIENT_CONFIG)
+    @refuses(CLIENT_CONFIG, others=OTHER_SETTINGS)
     def client_config(
         self,
         library: Library = "confluent",
@@ -357,7 +359,7 @@ class Broker(RunsInBlock):
         self._end("stopped", crash=crash)
         self.start()
 
-    @refuses(TOPIC)
+    @refuses(TOPIC, form="write create_topic('orders')")
     def create_topic(
         self,
         name: str,
@@ -468,6 +470,7 @@ class Broker(RunsInBlock):
         waiting = self.server.parts.metadata.wait_until(accepted, int(seconds * 1000))
         return self._call(waiting, seconds + 1)
 
+    @refuses(PARTITION, form="write end_offset('orders')")
     def end_offset(self, topic: str, partition: int = 0) -> int:
         """The log end offset of a partition: in a new topic, how many records were written.
 

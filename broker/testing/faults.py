@@ -35,6 +35,7 @@ from ottla.broker.runtime.tasks import spawn
 from ottla.broker.testing.hints import (
     FAULT_ATTRIBUTES,
     FAULT_KINDS,
+    FORMS,
     ONE_FAULT_ATTRIBUTES,
     REMOVE,
     WAIT,
@@ -182,7 +183,7 @@ class Faults:
 
     # -- kinds of faults ------------------------------------------------------------------------
 
-    @refuses(FAULT_KINDS["error"])
+    @refuses(FAULT_KINDS["error"], form=FORMS["error"])
     def error(
         self,
         api: ApiName,
@@ -206,7 +207,7 @@ class Faults:
 
         return self._add(api, effect, topic, client_id, times, f"error {error_name(number)}")
 
-    @refuses(FAULT_KINDS["delay"])
+    @refuses(FAULT_KINDS["delay"], form=FORMS["delay"])
     def delay(
         self,
         api: ApiName,
@@ -235,7 +236,7 @@ class Faults:
 
         return self._add(api, effect, topic, client_id, times, f"delay {delay_ms} ms")
 
-    @refuses(FAULT_KINDS["drop"])
+    @refuses(FAULT_KINDS["drop"], form=FORMS["drop"])
     def drop(
         self,
         api: ApiName,
@@ -259,7 +260,7 @@ class Faults:
 
         return self._add(api, _losing(lost, executed), topic, client_id, times, "drop")
 
-    @refuses(FAULT_KINDS["disconnect"])
+    @refuses(FAULT_KINDS["disconnect"], form=FORMS["disconnect"])
     def disconnect(
         self,
         api: ApiName,

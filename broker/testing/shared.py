@@ -20,6 +20,7 @@ from ottla.broker.testing.hints import (
     FAULT_ATTRIBUTES,
     FAULT_KINDS,
     ONE_FAULT_ATTRIBUTES,
+    PARTITION,
     REMOVE,
     WAIT,
     missing,
@@ -216,6 +217,7 @@ class SharedBroker:
         """As `Broker.delete_topic`."""
         self._desk.call("delete_topic", name)
 
+    @refuses(PARTITION, form="write end_offset('orders')")
     def end_offset(self, topic: str, partition: int = 0) -> int:
         """As `Broker.end_offset`."""
         return int(self._desk.call("end_offset", topic, partition))
