@@ -19,7 +19,7 @@ import difflib
 import inspect
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -60,6 +60,19 @@ _FETCH = 1
 
 _CODES = {name: number for name, number in vars(ErrorCode).items() if isinstance(number, int)}
 _NAMES_BY_KEY = {entry.key: name for name, entry in API_BY_NAME.items()}
+
+# Names that Kafka or librdkafka had or has for an error, and Kafka's name of today.
+_OTHER_NAMES = {
+    "GROUP_COORDINATOR_NOT_AVAILABLE": "COORDINATOR_NOT_AVAILABLE",
+    "GROUP_LOAD_IN_PROGRESS": "COORDINATOR_LOAD_IN_PROGRESS",
+    "MSG_SIZE_TOO_LARGE": "MESSAGE_TOO_LARGE",
+    "NOT_COORDINATOR_FOR_GROUP": "NOT_COORDINATOR",
+    "NOT_LEADER_FOR_PARTITION": "NOT_LEADER_OR_FOLLOWER",
+    "RECORD_TOO_LARGE": "MESSAGE_TOO_LARGE",
+    "TOPIC_EXCEPTION": "INVALID_TOPIC_EXCEPTION",
+    "UNKNOWN": "UNKNOWN_SERVER_ERROR",
+    "UNKNOWN_TOPIC_OR_PART": "UNKNOWN_TOPIC_OR_PARTITION",
+}
 
 # More names than the APIs are too many for an error.
 _NAMES_SHOWN = 80
@@ -368,16 +381,24 @@ class Faults:
         asyncio.run_coroutine_threadsafe(run(), self._loop).result(_LOOP_SECONDS)
 
 
-def nearest(given: str, names: Iterable[str]) -> str:
-    """Words for a name that there is not: the nearest ones, else all."""
+def nearest(given: str, names: Iterable[str], others: Mapping[str, str] | None = None) -> str:
+    """Words for a name that there is not: the one that differs in case and underscores only or has
+    the name among `others`, else the nearest ones, else all."""
     known = list(names)
-    folded = {name.lower().replace("_", ""): name for name in known}
-    matches = difflib.get_close_matches(given.lower().replace("_", ""), folded, n=3, cutoff=0.6)
+    folded = {_folded(name): name for name in known}
+    same = {_folded(other): name for other, name in (others or {}).items()} | folded
+    if _folded(given) in same:
+        return f"did you mean {same[_folded(given)]}?"
+    matches = difflib.get_close_matches(_folded(given), folded, n=3, cutoff=0.6)
     if matches:
         return f"did you mean {' or '.join(folded[each] for each in matches)}?"
     if len(known) > _NAMES_SHOWN:
         return "ottla.testing.ErrorName has the names"
     return f"use one of {', '.join(known)}"
+
+
+def _folded(name: str) -> str:
+    return name.lower().replace("_", "")
 
 
 def check_wait(hits: object, seconds: object) -> None:
@@ -404,6 +425,11 @@ def check_wait(hits: object, seconds: object) -> None:
 def _check_api(api: object) -> None:
     __tracebackhide__ = True
     if isinstance(api, str):
+        if "*" in api:
+            raise ValueError(
+                f"api={api!r}: there is no wildcard, since a fault has one API, such as 'Fetch'; "
+                "call the method for each of them"
+            )
         return
     if isinstance(api, Iterable):
         hint = "a fault has one API; call the method for each of them"
@@ -417,7 +443,8 @@ def _check_api(api: object) -> None:
 def _error_code(code: str | int) -> int:
     if isinstance(code, str):
         if code not in _CODES:
-            raise ValueError(f"{code} is not an error of Kafka: {nearest(code, _CODES)}")
+            meant = nearest(code, _CODES, _OTHER_NAMES)
+            raise ValueError(f"{code} is not an error of Kafka: {meant}")
         code = _CODES[code]
     if type(code) is not int:
         raise TypeError(f"code={code!r}: expected an error by name or number, 'NOT_CONTROLLER'")
