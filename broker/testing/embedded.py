@@ -266,7 +266,9 @@ class Broker(RunsInBlock):
     def start(self) -> Self:
         """Start the broker; return it when it serves clients.
 
-        Raises ConfigError for a wrong setting, and RuntimeError when the broker is running."""
+        Raises ConfigError for a wrong setting, PortInUse, DirectoryInUse or DirectoryUnwritable for
+        a port or directory that it cannot have, ZooKeeperUnreachable when `zookeeper_connect` names
+        no ZooKeeper, and RuntimeError when the broker is running."""
         __tracebackhide__ = True  # pytest shows the line of the test
         if self._thread is not None:
             raise RuntimeError(f"the broker is running{self.owner and f': {self.owner}'}")

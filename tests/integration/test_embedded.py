@@ -22,11 +22,19 @@ from typing import Any, Self
 
 import pytest
 
-from ottla.broker.net.listener import ListenError, PortInUse
+from ottla.broker.net.listener import ListenError
 from ottla.broker.runtime.tasks import spawn
 from ottla.controller.registration import BrokerIdTaken
-from ottla.storage.errors import DirectoryInUse
-from ottla.testing import Broker, Cluster, ConfigError, KafkaError
+from ottla.testing import (
+    Broker,
+    Cluster,
+    ConfigError,
+    DirectoryInUse,
+    DirectoryUnwritable,
+    KafkaError,
+    PortInUse,
+    ZooKeeperUnreachable,
+)
 from tests.doubles.broker_process import ROOT
 from tests.doubles.producing import Outgoing, produce, read_from_start
 
@@ -148,6 +156,18 @@ def test_a_port_or_directory_in_use_is_named_as_the_argument(tmp_path: Path) -> 
             Broker(port=port).start()
         with pytest.raises(DirectoryInUse, match=f"^directory='{tmp_path}': another running"):
             Broker(tmp_path).start()
+
+
+def test_a_start_that_cannot_be_has_an_error_with_a_public_name(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.touch()
+    with pytest.raises(DirectoryUnwritable, match=str(path)):
+        Broker(path).start()
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+    with pytest.raises(ZooKeeperUnreachable, match=address):
+        Broker(zookeeper_connect=address, zookeeper_connection_timeout_ms=100, broker_id=1).start()
+    assert broker_threads() == []
 
 
 def test_an_error_has_kafkas_name() -> None:
