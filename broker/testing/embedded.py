@@ -489,15 +489,16 @@ class Broker(RunsInBlock):
         hosted = self.server.parts.replica_manager.partitions
         found = hosted.get((topic, partition))
         if found is None or found.log is None:
-            raise _unknown(topic, partition)
+            raise _unknown(topic, partition, self.server.parts.metadata.snapshot)
         return found.log.log_end_offset
 
     def leader_id(self, topic: str, partition: int) -> int:
         """The id of the leader in the broker's metadata, -1 without one. Raises KafkaError for a
         partition that does not exist. Private, as `server` is."""
-        known = self.server.parts.metadata.snapshot.topics.get(topic)
+        snapshot = self.server.parts.metadata.snapshot
+        known = snapshot.topics.get(topic)
         if known is None or partition not in known.partitions:
-            raise _unknown(topic, partition)
+            raise _unknown(topic, partition, snapshot)
         return known.partitions[partition].leader
 
     async def _add_acls(self, server: BrokerServer) -> None:
@@ -608,11 +609,13 @@ def _check_settings(settings: Mapping[str, str], *, tls: bool) -> None:
         )
 
 
-def _unknown(topic: str, partition: int) -> KafkaError:
-    return KafkaError(
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        f"this broker has no partition {partition} of the topic {topic!r}",
-    )
+def _unknown(topic: str, partition: int, snapshot: MetadataSnapshot) -> KafkaError:
+    text = f"this broker has no partition {partition} of the topic {topic!r}"
+    if topic not in snapshot.topics:
+        near = difflib.get_close_matches(topic, snapshot.topics, n=1)
+        text = f"there is no topic {topic!r}"
+        text += f": did you mean {near[0]}?" if near else ""
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
 
 
 def _topics_text(server: BrokerServer) -> str:

@@ -592,6 +592,11 @@ def test_a_partition_that_is_not_there_is_named() -> None:
         broker.create_topic("a-5")
         with pytest.raises(KafkaError, match="no partition 2 of the topic 'a-5'"):
             broker.end_offset("a-5", 2)
+        broker.create_topic("orders")
+        with pytest.raises(KafkaError, match=r"no topic 'order': did you mean orders\?$"):
+            broker.end_offset("order")
+        with pytest.raises(KafkaError, match=r"there is no topic 'zzz'$"):
+            broker.leader_id("zzz", 0)
         for topic, partition in ((b"a-5", 0), ("a-5", "0")):
             with pytest.raises(TypeError, match="expected"):
                 broker.end_offset(topic, partition)  # type: ignore[arg-type]
