@@ -50,7 +50,7 @@ def _names(ctx: Any, incomplete: str, read: Callable[[Session], Iterable[str]]) 
     given = ctx.params
     try:
         session = Session(
-            given.get("bootstrap") or os.environ.get("OTTLA_BOOTSTRAP", ""),
+            given.get("bootstrap") or os.environ.get("OTTLA_BOOTSTRAP") or None,
             given.get("command_config") or os.environ.get("OTTLA_COMMAND_CONFIG", ""),
             _SECONDS,
             json=False,

@@ -113,7 +113,7 @@ HttpOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 _CONNECTION: dict[str, tuple[object, object]] = {
-    "bootstrap": (BootstrapOption, ""),
+    "bootstrap": (BootstrapOption, None),
     "command_config": (CommandConfigOption, ""),
     "timeout": (TimeoutOption, 30.0),
     "json": (JsonOption, False),
@@ -125,7 +125,7 @@ class Session:
 
     def __init__(
         self,
-        bootstrap: str,
+        bootstrap: str | None,
         command_config: str,
         timeout: float,
         json: bool,
@@ -140,7 +140,9 @@ class Session:
             raise usage(f"--timeout {timeout:g} is not a number of seconds.")
         self.timeout_ms = max(1, int(timeout * 1000))
         self.properties = read_client_properties(command_config) if command_config else {}
-        self.bootstrap = bootstrap or self.properties.get("bootstrap.servers") or DEFAULT_BOOTSTRAP
+        if bootstrap is None:  # an empty one is wrong usage: a script meant another cluster
+            bootstrap = self.properties.get("bootstrap.servers") or DEFAULT_BOOTSTRAP
+        self.bootstrap = bootstrap
         for name, meant in mistyped(self.properties) if notes else ():
             note(f"ottla: --command-config: {name} has no effect; did you mean {meant}?")
         self._client: BlockingClient | None = None

@@ -104,6 +104,7 @@ def test_the_address_of_the_file_is_used_if_no_other_is_given(
     assert outcome.code == UNREACHABLE
     assert f"broker {address}:" in outcome.errors
     assert "has no effect" not in outcome.errors
+    assert ottla("topics", "list", "--command-config", str(path), "-b", "").code == USAGE
 
 
 def test_without_the_package_for_pkcs12(monkeypatch: pytest.MonkeyPatch) -> None:
