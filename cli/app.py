@@ -33,7 +33,8 @@ Examples:
 """
 EPILOG = """\
 \b
-Bootstrap brokers: --bootstrap, else OTTLA_BOOTSTRAP, else 127.0.0.1:9092.
+Bootstrap brokers: --bootstrap, else OTTLA_BOOTSTRAP, else bootstrap.servers in
+the file of --command-config, else 127.0.0.1:9092.
 Exit codes: 0 success, 1 failed check or rejected request, 2 wrong usage,
 3 cluster not reachable, 4 authentication failed.
 Kafka's tools: ottla kafka-topics --help, and so on; their flags work here.

@@ -10,7 +10,8 @@ from ottla.cli.output import usage
 
 # What a command uses of the file, beside the names that a broker has as well.
 _USED = (
-    *("client.id", "sasl.mechanism", "sasl.mechanisms", "sasl.password", "sasl.username"),
+    *("bootstrap.servers", "client.id"),
+    *("sasl.mechanism", "sasl.mechanisms", "sasl.password", "sasl.username"),
     *("security.protocol", "ssl.ca.location", "ssl.certificate.location", "ssl.key.location"),
 )
 _SECURITY = ("sasl.", "security.", "ssl.")

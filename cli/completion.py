@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ottla.cli.session import DEFAULT_BOOTSTRAP, Session
+from ottla.cli.session import Session
 
 _SECONDS = 2.0
 # More names than that are of no use at a prompt; the shell would ask before it shows them.
@@ -50,7 +50,7 @@ def _names(ctx: Any, incomplete: str, read: Callable[[Session], Iterable[str]]) 
     given = ctx.params
     try:
         session = Session(
-            given.get("bootstrap") or os.environ.get("OTTLA_BOOTSTRAP") or DEFAULT_BOOTSTRAP,
+            given.get("bootstrap") or os.environ.get("OTTLA_BOOTSTRAP") or None,
             given.get("command_config") or os.environ.get("OTTLA_COMMAND_CONFIG", ""),
             _SECONDS,
             json=False,

@@ -87,6 +87,7 @@ BootstrapOption = Annotated[
         "-b",
         envvar="OTTLA_BOOTSTRAP",
         help="Bootstrap brokers: host:port,...",
+        show_default=DEFAULT_BOOTSTRAP,
     ),
 ]
 CommandConfigOption = Annotated[
@@ -112,7 +113,7 @@ HttpOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 _CONNECTION: dict[str, tuple[object, object]] = {
-    "bootstrap": (BootstrapOption, DEFAULT_BOOTSTRAP),
+    "bootstrap": (BootstrapOption, None),
     "command_config": (CommandConfigOption, ""),
     "timeout": (TimeoutOption, 30.0),
     "json": (JsonOption, False),
@@ -124,21 +125,24 @@ class Session:
 
     def __init__(
         self,
-        bootstrap: str,
+        bootstrap: str | None,
         command_config: str,
         timeout: float,
         json: bool,
         *,
         notes: bool = True,
     ) -> None:
-        """`notes`: whether names in the file that look mistyped are noted."""
-        self.bootstrap = bootstrap
+        """Without `bootstrap` the address is that of the file, else the default one. `notes`:
+        whether names in the file that look mistyped are noted."""
         self.json = json
         # Not true for NaN either.
         if not 0 <= timeout <= MAX_TIMEOUT_SECONDS:
             raise usage(f"--timeout {timeout:g} is not a number of seconds.")
         self.timeout_ms = max(1, int(timeout * 1000))
         self.properties = read_client_properties(command_config) if command_config else {}
+        if bootstrap is None:  # an empty one is wrong usage: a script meant another cluster
+            bootstrap = self.properties.get("bootstrap.servers") or DEFAULT_BOOTSTRAP
+        self.bootstrap = bootstrap
         for name, meant in mistyped(self.properties) if notes else ():
             note(f"ottla: --command-config: {name} has no effect; did you mean {meant}?")
         self._client: BlockingClient | None = None

@@ -10,19 +10,27 @@ no import: pytest loads them once Ottla is installed. docs/testing.md describes 
 """
 
 from ottla.broker.config.errors import ConfigError
+from ottla.broker.net.listener import PortInUse
+from ottla.broker.server.start_checks import DirectoryUnwritable
 from ottla.broker.testing.cluster import Cluster
 from ottla.broker.testing.embedded import Broker
 from ottla.broker.testing.faults import Fault, Faults
 from ottla.broker.testing.names import ApiName, ErrorName
+from ottla.controller.tree.store import ZooKeeperUnreachable
 from ottla.protocol.errors import KafkaError
+from ottla.storage.errors import DirectoryInUse
 
 __all__ = [
     "ApiName",
     "Broker",
     "Cluster",
     "ConfigError",
+    "DirectoryInUse",
+    "DirectoryUnwritable",
     "ErrorName",
     "Fault",
     "Faults",
     "KafkaError",
+    "PortInUse",
+    "ZooKeeperUnreachable",
 ]

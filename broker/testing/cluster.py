@@ -34,6 +34,8 @@ from ottla.broker.testing.hints import (
     CLUSTER,
     CLUSTER_ATTRIBUTES,
     NO_DIRECTORY,
+    OTHER_SETTINGS,
+    PARTITION,
     TOPIC,
     missing,
     refuse,
@@ -157,7 +159,7 @@ class Cluster(RunsInBlock):
             raise RuntimeError(_NOT_RUNNING)
         return ",".join(broker.bootstrap for broker in self._brokers.values())
 
-    @refuses(CLIENT_CONFIG)
+    @refuses(CLIENT_CONFIG, others=OTHER_SETTINGS)
     def client_config(
         self,
         library: Library = "confluent",
@@ -257,7 +259,7 @@ class Cluster(RunsInBlock):
         thread.join()
         loop.close()
 
-    @refuses(TOPIC)
+    @refuses(TOPIC, form="write create_topic('orders')")
     def create_topic(
         self,
         name: str,
@@ -279,6 +281,7 @@ class Cluster(RunsInBlock):
         __tracebackhide__ = True
         self._controller().delete_topic(name)
 
+    @refuses(PARTITION, form="write leader_of('orders')")
     def leader_of(self, topic: str, partition: int = 0) -> Broker:
         """The broker that leads a partition. After a crash it waits until the controller has
         elected another one, at most the timeout of the ZooKeeper session and some seconds.
@@ -312,6 +315,7 @@ class Cluster(RunsInBlock):
         timeout_ms = self._settings.get("zookeeper.session.timeout.ms", SESSION_TIMEOUT_MS)
         return int(timeout_ms) / 1000 + _ELECTION_SECONDS
 
+    @refuses(PARTITION, form="write end_offset('orders')")
     def end_offset(self, topic: str, partition: int = 0) -> int:
         """The log end offset of a partition, on its leader: in a new topic, how many records were
         written. Raises as `leader_of`."""

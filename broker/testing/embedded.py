@@ -27,6 +27,7 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import nullcontext, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -43,6 +44,8 @@ from ottla.broker.testing.hints import (
     BROKER,
     BROKER_ATTRIBUTES,
     CLIENT_CONFIG,
+    OTHER_SETTINGS,
+    PARTITION,
     RESTART,
     TOPIC,
     missing,
@@ -105,7 +108,7 @@ def settings_of(named: Mapping[str, object]) -> dict[str, str]:
         kafka_name = setting_name(name)
         if kafka_name in found:
             raise TypeError(f"the setting {kafka_name} is given twice")
-        found[kafka_name] = _text(value)
+        found[kafka_name] = _text(kafka_name, value)
     return found
 
 
@@ -220,7 +223,7 @@ class Broker(RunsInBlock):
             raise RuntimeError(NOT_RUNNING)
         return f"127.0.0.1:{self._port}"
 
-    @refuses(CLIENT_CONFIG)
+    @refuses(CLIENT_CONFIG, others=OTHER_SETTINGS)
     def client_config(
         self,
         library: Library = "confluent",
@@ -263,7 +266,9 @@ class Broker(RunsInBlock):
     def start(self) -> Self:
         """Start the broker; return it when it serves clients.
 
-        Raises ConfigError for a wrong setting, and RuntimeError when the broker is running."""
+        Raises ConfigError for a wrong setting, PortInUse, DirectoryInUse or DirectoryUnwritable for
+        a port or directory that it cannot have, ZooKeeperUnreachable when `zookeeper_connect` names
+        no ZooKeeper, and RuntimeError when the broker is running."""
         __tracebackhide__ = True  # pytest shows the line of the test
         if self._thread is not None:
             raise RuntimeError(f"the broker is running{self.owner and f': {self.owner}'}")
@@ -356,7 +361,7 @@ class Broker(RunsInBlock):
         self._end("stopped", crash=crash)
         self.start()
 
-    @refuses(TOPIC)
+    @refuses(TOPIC, form="write create_topic('orders')")
     def create_topic(
         self,
         name: str,
@@ -399,7 +404,7 @@ class Broker(RunsInBlock):
             -1 if partitions is None else partitions,
             replication_factor,
             None,
-            {key: _text(value) for key, value in (config or {}).items()} | more,
+            {key: _text(key, value) for key, value in (config or {}).items()} | more,
         )
         self._call(self._create_topic(topic), START_SECONDS)
 
@@ -467,6 +472,7 @@ class Broker(RunsInBlock):
         waiting = self.server.parts.metadata.wait_until(accepted, int(seconds * 1000))
         return self._call(waiting, seconds + 1)
 
+    @refuses(PARTITION, form="write end_offset('orders')")
     def end_offset(self, topic: str, partition: int = 0) -> int:
         """The log end offset of a partition: in a new topic, how many records were written.
 
@@ -483,15 +489,16 @@ class Broker(RunsInBlock):
         hosted = self.server.parts.replica_manager.partitions
         found = hosted.get((topic, partition))
         if found is None or found.log is None:
-            raise _unknown(topic, partition)
+            raise _unknown(topic, partition, self.server.parts.metadata.snapshot)
         return found.log.log_end_offset
 
     def leader_id(self, topic: str, partition: int) -> int:
         """The id of the leader in the broker's metadata, -1 without one. Raises KafkaError for a
         partition that does not exist. Private, as `server` is."""
-        known = self.server.parts.metadata.snapshot.topics.get(topic)
+        snapshot = self.server.parts.metadata.snapshot
+        known = snapshot.topics.get(topic)
         if known is None or partition not in known.partitions:
-            raise _unknown(topic, partition)
+            raise _unknown(topic, partition, snapshot)
         return known.partitions[partition].leader
 
     async def _add_acls(self, server: BrokerServer) -> None:
@@ -602,11 +609,13 @@ def _check_settings(settings: Mapping[str, str], *, tls: bool) -> None:
         )
 
 
-def _unknown(topic: str, partition: int) -> KafkaError:
-    return KafkaError(
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        f"this broker has no partition {partition} of the topic {topic!r}",
-    )
+def _unknown(topic: str, partition: int, snapshot: MetadataSnapshot) -> KafkaError:
+    text = f"this broker has no partition {partition} of the topic {topic!r}"
+    if topic not in snapshot.topics:
+        near = difflib.get_close_matches(topic, snapshot.topics, n=1)
+        text = f"there is no topic {topic!r}"
+        text += f": did you mean {near[0]}?" if near else ""
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
 
 
 def _topics_text(server: BrokerServer) -> str:
@@ -634,9 +643,24 @@ def _remove(directory: Path, pid: int) -> None:
             return
 
 
-def _text(value: object) -> str:
+def _text(name: str, value: object) -> str:
+    """A value as in a properties file; a list or tuple of texts has commas. Raises TypeError for
+    a duration, and for another collection."""
+    __tracebackhide__ = True
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, list | tuple) and all(
+        isinstance(each, str | os.PathLike) for each in value
+    ):
+        return ",".join(map(str, value))
+    if isinstance(value, timedelta):
+        milliseconds = value // timedelta(milliseconds=1)
+        raise TypeError(
+            f"{name}={value!r}: expected an int, in the unit that the setting has: "
+            f"{milliseconds} for milliseconds"
+        )
+    if isinstance(value, list | tuple | set | frozenset):
+        raise TypeError(f"{name}={value!r}: expected a text with commas, or a list of texts")
     return str(value)
 
 

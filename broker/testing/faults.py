@@ -19,7 +19,7 @@ import difflib
 import inspect
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -35,7 +35,9 @@ from ottla.broker.runtime.tasks import spawn
 from ottla.broker.testing.hints import (
     FAULT_ATTRIBUTES,
     FAULT_KINDS,
+    FORMS,
     ONE_FAULT_ATTRIBUTES,
+    REMOVE,
     WAIT,
     missing,
     refuses,
@@ -58,6 +60,19 @@ _FETCH = 1
 
 _CODES = {name: number for name, number in vars(ErrorCode).items() if isinstance(number, int)}
 _NAMES_BY_KEY = {entry.key: name for name, entry in API_BY_NAME.items()}
+
+# Names that Kafka or librdkafka had or has for an error, and Kafka's name of today.
+_OTHER_NAMES = {
+    "GROUP_COORDINATOR_NOT_AVAILABLE": "COORDINATOR_NOT_AVAILABLE",
+    "GROUP_LOAD_IN_PROGRESS": "COORDINATOR_LOAD_IN_PROGRESS",
+    "MSG_SIZE_TOO_LARGE": "MESSAGE_TOO_LARGE",
+    "NOT_COORDINATOR_FOR_GROUP": "NOT_COORDINATOR",
+    "NOT_LEADER_FOR_PARTITION": "NOT_LEADER_OR_FOLLOWER",
+    "RECORD_TOO_LARGE": "MESSAGE_TOO_LARGE",
+    "TOPIC_EXCEPTION": "INVALID_TOPIC_EXCEPTION",
+    "UNKNOWN": "UNKNOWN_SERVER_ERROR",
+    "UNKNOWN_TOPIC_OR_PART": "UNKNOWN_TOPIC_OR_PARTITION",
+}
 
 # More names than the APIs are too many for an error.
 _NAMES_SHOWN = 80
@@ -181,7 +196,7 @@ class Faults:
 
     # -- kinds of faults ------------------------------------------------------------------------
 
-    @refuses(FAULT_KINDS["error"])
+    @refuses(FAULT_KINDS["error"], form=FORMS["error"])
     def error(
         self,
         api: ApiName,
@@ -205,7 +220,7 @@ class Faults:
 
         return self._add(api, effect, topic, client_id, times, f"error {error_name(number)}")
 
-    @refuses(FAULT_KINDS["delay"])
+    @refuses(FAULT_KINDS["delay"], form=FORMS["delay"])
     def delay(
         self,
         api: ApiName,
@@ -234,7 +249,7 @@ class Faults:
 
         return self._add(api, effect, topic, client_id, times, f"delay {delay_ms} ms")
 
-    @refuses(FAULT_KINDS["drop"])
+    @refuses(FAULT_KINDS["drop"], form=FORMS["drop"])
     def drop(
         self,
         api: ApiName,
@@ -258,7 +273,7 @@ class Faults:
 
         return self._add(api, _losing(lost, executed), topic, client_id, times, "drop")
 
-    @refuses(FAULT_KINDS["disconnect"])
+    @refuses(FAULT_KINDS["disconnect"], form=FORMS["disconnect"])
     def disconnect(
         self,
         api: ApiName,
@@ -284,7 +299,10 @@ class Faults:
             self._on_loop(self._clear)
 
     def remove(self, fault: Fault) -> None:
-        """Remove one fault, if it is in force."""
+        """Remove one fault, if it is in force. Raises TypeError for the name of an API."""
+        __tracebackhide__ = True
+        if not isinstance(fault, Fault):
+            raise TypeError(f"remove({fault!r}): {REMOVE}")
         if not self._loop.is_closed():
             self._on_loop(lambda: self._forget(fault))
 
@@ -363,16 +381,24 @@ class Faults:
         asyncio.run_coroutine_threadsafe(run(), self._loop).result(_LOOP_SECONDS)
 
 
-def nearest(given: str, names: Iterable[str]) -> str:
-    """Words for a name that there is not: the nearest ones, else all."""
+def nearest(given: str, names: Iterable[str], others: Mapping[str, str] | None = None) -> str:
+    """Words for a name that there is not: the one that differs in case and underscores only or has
+    the name among `others`, else the nearest ones, else all."""
     known = list(names)
-    folded = {name.lower().replace("_", ""): name for name in known}
-    matches = difflib.get_close_matches(given.lower().replace("_", ""), folded, n=3, cutoff=0.6)
+    folded = {_folded(name): name for name in known}
+    same = {_folded(other): name for other, name in (others or {}).items()} | folded
+    if _folded(given) in same:
+        return f"did you mean {same[_folded(given)]}?"
+    matches = difflib.get_close_matches(_folded(given), folded, n=3, cutoff=0.6)
     if matches:
         return f"did you mean {' or '.join(folded[each] for each in matches)}?"
     if len(known) > _NAMES_SHOWN:
         return "ottla.testing.ErrorName has the names"
     return f"use one of {', '.join(known)}"
+
+
+def _folded(name: str) -> str:
+    return name.lower().replace("_", "")
 
 
 def check_wait(hits: object, seconds: object) -> None:
@@ -399,6 +425,11 @@ def check_wait(hits: object, seconds: object) -> None:
 def _check_api(api: object) -> None:
     __tracebackhide__ = True
     if isinstance(api, str):
+        if "*" in api:
+            raise ValueError(
+                f"api={api!r}: there is no wildcard, since a fault has one API, such as 'Fetch'; "
+                "call the method for each of them"
+            )
         return
     if isinstance(api, Iterable):
         hint = "a fault has one API; call the method for each of them"
@@ -412,7 +443,8 @@ def _check_api(api: object) -> None:
 def _error_code(code: str | int) -> int:
     if isinstance(code, str):
         if code not in _CODES:
-            raise ValueError(f"{code} is not an error of Kafka: {nearest(code, _CODES)}")
+            meant = nearest(code, _CODES, _OTHER_NAMES)
+            raise ValueError(f"{code} is not an error of Kafka: {meant}")
         code = _CODES[code]
     if type(code) is not int:
         raise TypeError(f"code={code!r}: expected an error by name or number, 'NOT_CONTROLLER'")

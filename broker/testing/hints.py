@@ -97,8 +97,20 @@ FAULT = {
     **dict.fromkeys(("partition", "partitions"), "a fault applies to all partitions of a topic="),
     **dict.fromkeys(("topics", "topic_name"), "write topic='orders', with a fault for each topic"),
     **dict.fromkeys(("client", "clientid"), "write client_id='slow-reader'"),
+    **dict.fromkeys(
+        ("group", "groups", "group_id"),
+        "a fault applies to all groups; client_id='slow-reader' limits it to one client",
+    ),
 }
 """Arguments of the methods of `Faults`."""
+
+FORMS = {
+    "error": "write error('Produce', 'NOT_LEADER_OR_FOLLOWER')",
+    "delay": "write delay('Fetch', 2000)",
+    "drop": "write drop('Fetch')",
+    "disconnect": "write disconnect('Fetch')",
+}
+"""How the methods of `Faults` are called, for a call without an argument that they need."""
 
 _CODE = {"code": "only error(api, code) has it"}
 _DELAY = {"delay_ms": "only delay(api, delay_ms) has it; add a second fault"}
@@ -110,6 +122,9 @@ FAULT_KINDS = {
     "disconnect": {**FAULT, **_CODE, **_DELAY},
 }
 """The same for each method, also those that only the others have."""
+
+REMOVE = "write fault.remove() for what error() or drop() returned, or clear() for all faults"
+"""Of `Faults.remove` with another argument than a fault."""
 
 _SECONDS = "write wait(2, seconds=5) for two requests in at most 5 s"
 WAIT = {
@@ -133,6 +148,19 @@ CLIENT_CONFIG = {
     **dict.fromkeys(("client", "lib", "package", "name"), "write library='aiokafka'"),
 }
 """Arguments of `client_config`."""
+
+OTHER_SETTINGS = (
+    "client_config() returns what a client needs to connect; give the client other settings "
+    "beside it: {**client_config('confluent'), 'group.id': 'billing'}, or "
+    "AIOKafkaConsumer(**client_config('aiokafka'), group_id='billing')"
+)
+"""Of `client_config` with a setting of a client."""
+
+PARTITION = {
+    **dict.fromkeys(("partitions", "partition_id", "num_partitions"), "write partition=0"),
+    **dict.fromkeys(("topics", "name", "topic_name"), "write topic='orders'"),
+}
+"""Arguments of `end_offset` and `leader_of`."""
 
 _BOOTSTRAP = "use bootstrap, which has the host and the port"
 _CLIENT = "a client does it, with the settings of client_config()"
@@ -234,14 +262,20 @@ def refuse(named: Mapping[str, object], hints: Mapping[str, str]) -> None:
 def refuses(
     hints: Mapping[str, str],
     named_only: str = "",
+    *,
+    form: str = "",
+    others: str = "",
 ) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
     """Decorate a function so that it raises TypeError with the hint for an argument.
 
-    `named_only` is the hint for arguments without a name, of a method that has none of them."""
+    `named_only` is the hint for arguments without a name, of a method that has none of them,
+    `form` that for a call without an argument that it needs, and `others` that for a name that
+    resembles none of the function's."""
 
     def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
         parameters = inspect.signature(function).parameters
         takes_others = any(each.kind == each.VAR_KEYWORD for each in parameters.values())
+        own = [each for each in parameters.values() if each.kind == each.POSITIONAL_OR_KEYWORD]
 
         @wraps(function)
         def checked(*arguments: Parameters.args, **named: Parameters.kwargs) -> Result:
@@ -250,6 +284,11 @@ def refuses(
             for name in () if takes_others else named.keys() - parameters.keys():
                 for near in difflib.get_close_matches(name, parameters, n=1):
                     raise TypeError(f"{name}=...: did you mean {near}?")
+                if others:
+                    raise TypeError(f"{name}=...: {others}")
+            for each in own[len(arguments) :] if form else ():
+                if each.default is each.empty and each.name not in named:
+                    raise TypeError(f"{function.__name__}() without {each.name}: {form}")
             if named_only and len(arguments) > 1:
                 raise TypeError(f"{function.__name__}({arguments[1]!r}): {named_only}")
             return function(*arguments, **named)

@@ -170,6 +170,11 @@ def _settings(config: pytest.Config) -> dict[str, Any]:
         name, equals, value = line.partition("=")
         if not equals:
             raise pytest.UsageError(f"kafka_broker_settings: {line!r} is not name=value")
+        if name.strip() == "brokers":
+            raise pytest.UsageError(
+                f"kafka_broker_settings: {line!r}: the fixture kafka_cluster has three brokers; "
+                "for another number write it in conftest.py, with Cluster(brokers=...)"
+            )
         if name.strip() in _IN_CONFTEST:
             raise pytest.UsageError(
                 f"kafka_broker_settings: {line!r} is an argument of Broker: write the fixture "
@@ -204,7 +209,7 @@ def _failure(text: str) -> BaseException:
 
 
 @contextmanager
-def _failing(fixture_name: str) -> Iterator[None]:
+def _failing(where: str) -> Iterator[None]:
     """Errors of wrong settings and arguments say what to write; the frames of a broker do not."""
     from ottla.broker.config.errors import ConfigError
     from ottla.protocol.errors import KafkaError
@@ -212,7 +217,12 @@ def _failing(fixture_name: str) -> Iterator[None]:
     try:
         yield
     except (ConfigError, KafkaError, TypeError, ValueError) as error:
-        raise _failure(f"{fixture_name}: {error}") from None
+        raise _failure(f"{where}: {error}") from None
+
+
+def _place(config: pytest.Config) -> str:
+    """Where the settings of the fixtures are."""
+    return f"kafka_broker_settings{f' in {config.inipath}' if config.inipath else ''}"
 
 
 @pytest.fixture(scope=_scope)
@@ -222,13 +232,13 @@ def kafka_broker(pytestconfig: pytest.Config) -> Iterator[Broker]:
     if shared is not None:
         from ottla.broker.testing.shared import SharedBroker
 
-        with _failing("kafka_broker"):
+        with _failing(f"kafka_broker: {_place(pytestconfig)}"):
             broker: Any = SharedBroker(*shared)
         yield broker
         return
     from ottla.broker.testing.embedded import Broker
 
-    with _failing("kafka_broker"):
+    with _failing(f"kafka_broker: {_place(pytestconfig)}"):
         broker = Broker(**_settings(pytestconfig)).start()
     broker.owner = (
         "it serves all tests of the fixture kafka_broker, and a test that starts or stops a broker "
@@ -243,7 +253,7 @@ def kafka_cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
     """Three running brokers (`ottla.testing.Cluster`) on a ZooKeeper of their own."""
     from ottla.broker.testing.cluster import Cluster
 
-    with _failing("kafka_cluster"):
+    with _failing(f"kafka_cluster: {_place(pytestconfig)}"):
         cluster = Cluster(**_settings(pytestconfig)).start()
     yield cluster
     cluster.stop()
@@ -252,18 +262,25 @@ def kafka_cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
 class _Factory:
     """Starts brokers for one test."""
 
-    def __init__(self, common: Mapping[str, Any]) -> None:
+    def __init__(self, common: Mapping[str, Any], place: str) -> None:
         self._common = common  # those of the ini file
+        self._place = place
         self._started: list[Broker] = []
 
     def __call__(self, *directory: Any, **settings: object) -> Broker:
         __tracebackhide__ = True
+        from ottla.broker.config.errors import ConfigError, names_in
         from ottla.broker.testing.embedded import Broker, setting_name
 
         names = {setting_name(name) for name in settings}
         given = {k: v for k, v in self._common.items() if setting_name(k) not in names}
         arguments: dict[str, Any] = {**given, **settings}
-        broker = Broker(*directory, **arguments).start()
+        try:
+            broker = Broker(*directory, **arguments).start()
+        except ConfigError as error:
+            if {setting_name(name) for name in given}.isdisjoint(names_in(error)):
+                raise
+            raise ConfigError(f"{self._place}: {error}") from None
         broker.owner = "kafka_broker_factory starts the broker, and the end of the test stops it"
         self._started.append(broker)
         return broker
@@ -285,7 +302,7 @@ class _Factory:
 @pytest.fixture
 def kafka_broker_factory(pytestconfig: pytest.Config) -> Iterator[Callable[..., Broker]]:
     """Start brokers for one test, with settings as arguments; each is its own cluster."""
-    factory = _Factory(_settings(pytestconfig))
+    factory = _Factory(_settings(pytestconfig), _place(pytestconfig))
     yield factory
     factory.stop_all()
 

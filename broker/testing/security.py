@@ -262,6 +262,7 @@ def _acl(user: str, text: str, users: Mapping[str, str]) -> tuple[AclResource, A
     permission = "Deny" if words[:1] == ["DENY"] else "Allow"
     if permission == "Deny":
         del words[0]
+    _check_words(text, words, "DENY " if permission == "Deny" else "")
     kind, colon, name = words[1].partition(":") if len(words) == 2 else ("", "", "")
     if len(words) == 2 and kind == "cluster" and not colon:
         name = CLUSTER_NAME
@@ -298,6 +299,20 @@ def _acl(user: str, text: str, users: Mapping[str, str]) -> tuple[AclResource, A
         pattern, RESOURCE_NAMES[_KINDS[kind]], name.removesuffix("*") if name != "*" else name
     )
     return resource, Acl(f"User:{user}", permission, OPERATION_NAMES[operation], "*")
+
+
+def _check_words(text: str, words: list[str], deny: str) -> None:
+    """Raise ValueError for what is near to a rule, with the rule to write, which begins with
+    `deny`."""
+    if words[:1] == ["ALLOW"]:
+        raise ValueError(f"acls: {text!r}: leave ALLOW out, {' '.join(words[1:])!r} allows it")
+    if words[2:] and words[1].endswith(":"):
+        meant = f"{deny}{words[0]} {''.join(words[1:])}"
+        raise ValueError(f"acls: {text!r}: without the space after the colon it is {meant!r}")
+    if words and "," in words[0]:
+        rest = " ".join(words[1:])
+        rules = [f"{deny}{each} {rest}" for each in words[0].split(",") if each]
+        raise ValueError(f"acls: {text!r}: a rule has one operation: write {rules}")
 
 
 def _one_of(given: object, known: Iterable[str]) -> str:

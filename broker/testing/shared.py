@@ -20,6 +20,8 @@ from ottla.broker.testing.hints import (
     FAULT_ATTRIBUTES,
     FAULT_KINDS,
     ONE_FAULT_ATTRIBUTES,
+    PARTITION,
+    REMOVE,
     WAIT,
     missing,
     refuse,
@@ -170,6 +172,13 @@ class SharedFaults:
 
         return add
 
+    def remove(self, fault: SharedFault) -> None:
+        """As `Faults.remove`."""
+        __tracebackhide__ = True
+        if not isinstance(fault, SharedFault):
+            raise TypeError(f"remove({fault!r}): {REMOVE}")
+        fault.remove()
+
     def clear(self) -> None:
         """Remove the faults of this worker."""
         for fault in self._added:
@@ -208,6 +217,7 @@ class SharedBroker:
         """As `Broker.delete_topic`."""
         self._desk.call("delete_topic", name)
 
+    @refuses(PARTITION, form="write end_offset('orders')")
     def end_offset(self, topic: str, partition: int = 0) -> int:
         """As `Broker.end_offset`."""
         return int(self._desk.call("end_offset", topic, partition))

@@ -16,16 +16,25 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
 
-from ottla.broker.net.listener import ListenError, PortInUse
+from ottla.broker.net.listener import ListenError
 from ottla.broker.runtime.tasks import spawn
 from ottla.controller.registration import BrokerIdTaken
-from ottla.storage.errors import DirectoryInUse
-from ottla.testing import Broker, Cluster, ConfigError, KafkaError
+from ottla.testing import (
+    Broker,
+    Cluster,
+    ConfigError,
+    DirectoryInUse,
+    DirectoryUnwritable,
+    KafkaError,
+    PortInUse,
+    ZooKeeperUnreachable,
+)
 from tests.doubles.broker_process import ROOT
 from tests.doubles.producing import Outgoing, produce, read_from_start
 
@@ -149,6 +158,18 @@ def test_a_port_or_directory_in_use_is_named_as_the_argument(tmp_path: Path) -> 
             Broker(tmp_path).start()
 
 
+def test_a_start_that_cannot_be_has_an_error_with_a_public_name(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.touch()
+    with pytest.raises(DirectoryUnwritable, match=str(path)):
+        Broker(path).start()
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+    with pytest.raises(ZooKeeperUnreachable, match=address):
+        Broker(zookeeper_connect=address, zookeeper_connection_timeout_ms=100, broker_id=1).start()
+    assert broker_threads() == []
+
+
 def test_an_error_has_kafkas_name() -> None:
     with Broker() as broker, pytest.raises(KafkaError) as caught:
         broker.end_offset("nowhere")
@@ -255,6 +276,22 @@ def test_settings_of_a_topic_may_be_arguments() -> None:
             broker.create_topic("u", retenton_ms=5)
 
 
+def test_a_list_of_texts_is_a_setting_with_commas() -> None:
+    policies = ["compact", "delete"]
+    with Broker(log_cleanup_policy=policies) as broker:
+        assert broker.server.config.log_cleanup_policy == policies
+        broker.create_topic("one", cleanup_policy=("delete", "compact"))
+        broker.create_topic("other", config={"cleanup.policy": policies})
+        for topic, wanted in (("one", policies[::-1]), ("other", policies)):
+            found = broker.server.parts.replica_manager.partitions[topic, 0].log
+            assert found is not None
+            assert list(found.config.cleanup_policy) == wanted
+        with pytest.raises(TypeError, match=r"retention\.ms=.*expected an int.*3600000 for milli"):
+            broker.create_topic("t", retention_ms=timedelta(hours=1))
+    with pytest.raises(TypeError, match=r"log\.cleanup\.policy=.*a text with commas, or a list of"):
+        Broker(log_cleanup_policy=set(policies))
+
+
 def test_a_topic_is_deleted_and_created_again() -> None:
     with Broker() as broker:
         for _ in range(3):
@@ -294,6 +331,17 @@ def test_faults_show_those_in_force() -> None:
         assert repr(broker.faults) == "<Faults [<Fault drop Fetch hits=0>]>"
 
 
+def test_a_fault_is_removed_by_itself_and_not_by_its_api() -> None:
+    wrong: Any = "Fetch"
+    with Broker() as broker:
+        fault = broker.faults.drop("Fetch")
+        with pytest.raises(TypeError, match=r"remove\('Fetch'\): write fault\.remove\(\) for what"):
+            broker.faults.remove(wrong)
+        assert repr(broker.faults) == "<Faults [<Fault drop Fetch hits=0>]>"
+        broker.faults.remove(fault)
+        assert repr(broker.faults) == "<Faults []>"
+
+
 def test_an_existing_topic_is_named_before_a_wrong_setting() -> None:
     with Broker() as broker:
         broker.create_topic("t")
@@ -323,10 +371,14 @@ def test_a_failed_test_shows_what_there_is() -> None:
         (
             "produce",
             "NOT_LEADER_OR_FOLLOWER",
-            "produce is not an API of this broker: did you mean P",
+            r"produce is not an API of this broker: did you mean Produce\?$",
         ),
         ("Prodce", "NOT_LEADER_OR_FOLLOWER", "did you mean Produce"),
         ("Produce", "NOT_LEADER", "NOT_LEADER is not an error of Kafka: did you mean NOT_L"),
+        ("Fetch", "NOT_LEADER_FOR_PARTITION", r"did you mean NOT_LEADER_OR_FOLLOWER\?$"),
+        ("Fetch", "NotLeaderForPartition", r"did you mean NOT_LEADER_OR_FOLLOWER\?$"),
+        ("Fetch", "NotLeaderOrFollower", r"did you mean NOT_LEADER_OR_FOLLOWER\?$"),
+        ("*", "NOT_CONTROLLER", r"api='\*': there is no wildcard.* call the method for each"),
         ("Produce", "ZZZ", "ottla.testing.ErrorName has the names"),
         ("Produce", 0, "the code of a success"),
         ("NOT_CONTROLLER", "Fetch", r"is the first argument: error\('Fetch', 'NOT_CONTROLLER'\)"),
@@ -540,6 +592,11 @@ def test_a_partition_that_is_not_there_is_named() -> None:
         broker.create_topic("a-5")
         with pytest.raises(KafkaError, match="no partition 2 of the topic 'a-5'"):
             broker.end_offset("a-5", 2)
+        broker.create_topic("orders")
+        with pytest.raises(KafkaError, match=r"no topic 'order': did you mean orders\?$"):
+            broker.end_offset("order")
+        with pytest.raises(KafkaError, match=r"there is no topic 'zzz'$"):
+            broker.leader_id("zzz", 0)
         for topic, partition in ((b"a-5", 0), ("a-5", "0")):
             with pytest.raises(TypeError, match="expected"):
                 broker.end_offset(topic, partition)  # type: ignore[arg-type]

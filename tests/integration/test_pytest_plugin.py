@@ -178,6 +178,10 @@ def test_faults_name_what_they_hit(kafka_broker, kafka_topic):
     assert fault.wait(1) and fault.hits == 1
     assert "Faults of this worker [<Fault error" in repr(kafka_broker.faults)
     assert "left=0" in repr(fault) and kafka_topic in repr(kafka_broker)
+    with pytest.raises(TypeError, match=r"write fault\\.remove"):
+        kafka_broker.faults.remove("Produce")
+    kafka_broker.faults.remove(fault)
+    assert "removed" in repr(fault)
 
 
 @pytest.mark.parametrize("kafka_topic", ["named"], indirect=True)
@@ -601,6 +605,7 @@ def test_the_factory_has_the_hints_of_a_broker(tmp_path: Path) -> None:
         ("num.partitions=3 tls=true", "write one name=value a line"),
         ("users=alice:secret", "write the fixture kafka_broker in conftest.py, with Broker(users="),
         ("port=9092", "with Broker(port=...)"),
+        ("brokers=3", "the fixture kafka_cluster has three brokers; for another number write it"),
     ],
 )
 def test_a_wrong_value_in_the_settings_is_named(tmp_path: Path, given: str, words: str) -> None:
@@ -624,8 +629,9 @@ def test_of_the_factory(kafka_broker_factory):
     result = run(tmp_path, "kafka_broker_settings = num.partitons=3\n", example)
     assert "1 failed, 2 errors" in result.stdout, result.stdout
     assert ">       kafka_broker_factory()" in result.stdout
-    for name in ("kafka_broker", "kafka_cluster"):
-        assert f"{name}: " in result.stdout
+    place = f"kafka_broker_settings in {tmp_path / 'pytest.ini'}: "
+    for name in ("kafka_broker: ", "kafka_cluster: ", "ConfigError: "):
+        assert f"{name}{place}" in result.stdout, result.stdout
     for inner in (".py:", "Traceback", "def "):
         texts = result.stdout.split("= FAILURES =")[0]
         assert inner not in texts.partition("= ERRORS =")[2], texts

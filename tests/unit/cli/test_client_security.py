@@ -13,9 +13,10 @@ import pytest
 from ottla.cli.client_security import client_security
 from ottla.cli.health import USAGE_ERROR, Unhealthy
 from ottla.cli.healthcheck import request_metadata
-from ottla.cli.output import USAGE, Failure
+from ottla.cli.output import UNREACHABLE, USAGE, Failure
 from ottla.cli.session import Session
 from ottla.protocol.client.blocking_connection import create_ssl_context
+from tests.doubles.command_line import CommandLine
 from tests.unit.broker.security.tls.test_contexts import shakes_hands
 
 STORES = Path("tests/unit/broker/config/stores").resolve()
@@ -82,6 +83,28 @@ def test_a_file_that_cannot_be_read_is_wrong_usage(
     with pytest.raises(Unhealthy, match=words) as unhealthy:
         request_metadata("127.0.0.1:1", 1.0, str(path))
     assert unhealthy.value.code == USAGE_ERROR
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "address"),
+    [
+        ((), {}, "127.0.0.1:1"),
+        (("-b", "127.0.0.1:2"), {}, "127.0.0.1:2"),
+        ((), {"OTTLA_BOOTSTRAP": "127.0.0.1:3"}, "127.0.0.1:3"),
+    ],
+)
+def test_the_address_of_the_file_is_used_if_no_other_is_given(
+    tmp_path: Path, arguments: tuple[str, ...], environment: dict[str, str], address: str
+) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text("bootstrap.servers=127.0.0.1:1\n")
+    ottla = CommandLine("")
+    ottla.environment |= environment
+    outcome = ottla("topics", "list", "--command-config", str(path), *arguments)
+    assert outcome.code == UNREACHABLE
+    assert f"broker {address}:" in outcome.errors
+    assert "has no effect" not in outcome.errors
+    assert ottla("topics", "list", "--command-config", str(path), "-b", "").code == USAGE
 
 
 def test_without_the_package_for_pkcs12(monkeypatch: pytest.MonkeyPatch) -> None:
