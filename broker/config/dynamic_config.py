@@ -43,6 +43,18 @@ logger = logging.getLogger("ottla.config")
 
 Properties = dict[str, str]
 
+# Of a topic whose settings are not known: it may have to keep its records for ever.
+_KEEP_RECORDS = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+# Which records may be removed, and when.
+_REMOVING = frozenset(
+    (
+        *_KEEP_RECORDS,
+        *("delete.retention.ms", "min.compaction.lag.ms", "max.compaction.lag.ms"),
+        *("local.retention.ms", "local.retention.bytes"),
+    )
+)
+_KEEPS = "the topic keeps all its records, and has the defaults otherwise,"
+
 
 class ConfigListener(Protocol):
     """Called on the loop after a change was taken; what is read then is the new state."""
@@ -156,8 +168,13 @@ class DynamicConfig:
         try:
             return self._make_log_config(properties)
         except ValueError as error:
-            logger.error("The settings of topic %s contradict each other: %s", topic, error)
-            return self._make_log_config(self._config.topic_defaults())
+            logger.error(
+                "The settings of topic %s contradict each other, %s until they are corrected: %s",
+                topic,
+                _KEEPS,
+                error,
+            )
+            return self._make_log_config({**self._config.topic_defaults(), **_KEEP_RECORDS})
 
     async def read(self, entity: str) -> Properties:
         """The present content of an entity's znode; empty without one. Raises UnreadableConfig."""
@@ -292,7 +309,13 @@ class DynamicConfig:
 
     def _take_unreadable(self, entity: str, found: Unreadable) -> None:
         kind = entity.partition("/")[0]
-        if kind not in PROTECTING:
+        if kind == znodes.ENTITY_TOPICS:
+            effect = "the settings of the topic stay as they were"
+            if entity not in self._known:
+                effect = _KEEPS
+                self._apply_to_topic(entity.partition("/")[2], dict(_KEEP_RECORDS))
+            self._unusable.report(*found, effect, partial(self.read_again, entity))
+        elif kind not in PROTECTING:
             logger.error("The settings of %s stay as they were: %s", entity, found.problem)
         elif kind != znodes.ENTITY_BROKERS:
             self.listener.quota_unreadable(entity, found, is_known=entity in self._known)
@@ -347,7 +370,17 @@ class DynamicConfig:
         self.listener.client_metrics_changed(name, properties)
 
     def _take_topic(self, name: str, properties: Properties) -> bool:
-        properties = _without_wrong_values(name, properties)
+        entity = f"{znodes.ENTITY_TOPICS}/{name}"
+        path = znodes.config_path(entity)
+        properties, problems, effect = _without_wrong_values(properties)
+        if problems:
+            problem = f"{path}: {'; '.join(problems)}"
+            self._unusable.report(path, problem, effect, partial(self.read_again, entity))
+        else:
+            self._unusable.repaired(path)
+        return self._apply_to_topic(name, properties)
+
+    def _apply_to_topic(self, name: str, properties: Properties) -> bool:
         if self._topics.get(name, {}) == properties:
             return False
         if properties:
@@ -378,10 +411,15 @@ def _shown(properties: Properties) -> Properties:
     return {name: abridged(text) for name, text in properties.items()}
 
 
-def _without_wrong_values(topic: str, properties: Properties) -> Properties:
-    """The values that another tool wrote and that no broker accepts are left out: the defaults
-    apply, and neither a start nor the log waits for their repair."""
-    kept = {}
+def _without_wrong_values(properties: Properties) -> tuple[Properties, list[str], str]:
+    """The values that another tool wrote and that no broker accepts are left out: neither a start
+    nor the log waits for their repair. If they say which records may be removed, none is.
+
+    Also returns what is wrong, and what applies instead.
+    """
+    kept: Properties = {}
+    problems: list[str] = []
+    effect = "the defaults apply"
     known = topic_settings()
     for name, text in properties.items():
         try:
@@ -389,13 +427,10 @@ def _without_wrong_values(topic: str, properties: Properties) -> Properties:
                 parse_value(known[name], text)
             kept[name] = text
         except (ConfigError, ValueError) as error:
-            logger.error(
-                "Ignoring a setting of topic %s, correct or delete it with `ottla configs`: %s",
-                topic,
-                error,
-                extra={"topic": topic},
-            )
-    return kept
+            problems.append(str(error))
+            if name in _REMOVING:
+                effect = _KEEPS
+    return kept | _KEEP_RECORDS if effect is _KEEPS else kept, problems, effect
 
 
 async def load_broker_settings(

@@ -186,7 +186,7 @@ async def read_entities(
 
 def _decoded(entity: str, path: str, data: bytes, stat: Stat) -> dict[str, str]:
     if entity.partition("/")[0] not in PROTECTING:
-        return decode_config(path, data)
+        return decode_config_to_change(path, data)
     if not data and stat.children_count:  # a user without settings of its own, with clients
         return {}
     return decode_protecting_config(path, data)

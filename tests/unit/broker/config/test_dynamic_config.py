@@ -147,8 +147,7 @@ async def test_values_that_no_broker_accepts_are_left_out(caplog: pytest.LogCapt
     await entities.dynamic.load_topics(["t"])
     config = entities.dynamic.log_config("t")
     assert config.max_message_bytes == 77
-    assert config.retention_ms == 7 * 24 * 3_600_000
-    assert entities.dynamic.topic_overrides("t") == {"max.message.bytes": "77"}
+    assert keeps_all_records(entities)
     named = [name for name in wrong if any(name in each for each in caplog.messages)]
     assert named == list(wrong)
     await entities.stop()
@@ -162,6 +161,74 @@ async def test_the_topics_of_coordinators_keep_the_current_format_and_so_their_e
     magics = [entities.dynamic.log_config(topic).record_magic for topic in topics]
     assert magics == [1, 2, 2]
     assert entities.dynamic.log_config("__consumer_offsets").compact
+    await entities.stop()
+
+
+def keeps_all_records(entities: Entities) -> bool:
+    config = entities.dynamic.log_config("t")
+    return (config.compact, config.retention_ms, config.retention_bytes) == (False, -1, -1)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "retention.ms",
+        "retention.bytes",
+        "cleanup.policy",
+        "delete.retention.ms",
+        "min.compaction.lag.ms",
+    ],
+)
+async def test_a_wrong_value_that_says_which_records_go_removes_none(setting: str) -> None:
+    """The broker's default may be to compact, or to keep them for an hour."""
+    entities = await Entities(log_cleanup_policy="compact", log_retention_ms="3600000").start()
+    path = "/config/topics/t"
+    good = {"cleanup.policy": "compact,delete", "retention.ms": "5"}
+    await set_or_create(entities.store, path, encode_config({**good, setting: "minus one"}))
+    await entities.dynamic.load_topics(["t"])
+    assert keeps_all_records(entities)
+    assert setting in entities.unusable.found[path].problem
+    await set_or_create(entities.store, path, encode_config(good))
+    await entities.unusable.look()
+    assert entities.dynamic.log_config("t").retention_ms == 5
+    assert entities.unusable.count == 0
+    await entities.stop()
+
+
+async def test_other_wrong_values_have_the_defaults(caplog: pytest.LogCaptureFixture) -> None:
+    entities = await Entities().start()
+    wrong = encode_config({"segment.bytes": "-1", "retention.ms": "5"})
+    await set_or_create(entities.store, "/config/topics/t", wrong)
+    await entities.dynamic.load_topics(["t"])
+    await entities.unusable.look()
+    config = entities.dynamic.log_config("t")
+    assert (config.retention_ms, config.segment_bytes) == (5, 1 << 30)
+    [line] = [each for each in caplog.messages if "segment.bytes" in each]
+    assert "the defaults apply until it is repaired" in line
+    await entities.stop()
+
+
+@pytest.mark.parametrize("how", ["garbage", "a newer version", "no right"])
+async def test_a_topic_whose_settings_cannot_be_read_keeps_its_records(how: str) -> None:
+    entities = await Entities(log_retention_ms="3600000").start()
+    path = await damaged(entities, "topics/t", how)
+    await entities.dynamic.load_topics(["t"])
+    assert keeps_all_records(entities)
+    assert "keeps all its records" in entities.unusable.found[path].effect
+    entities.store.forbidden.clear()
+    await set_or_create(entities.store, path, encode_config({"retention.ms": "5"}))
+    await entities.unusable.look()
+    assert entities.dynamic.log_config("t").retention_ms == 5
+    # Now they are known.
+    await damaged(entities, "topics/t", how)
+    await entities.dynamic.load_topics(["t"])
+    assert entities.dynamic.log_config("t").retention_ms == 5
+    assert "stay as they were" in entities.unusable.found[path].effect
+    entities.store.forbidden.clear()
+    await entities.store.delete(path)
+    await entities.unusable.look()
+    assert entities.dynamic.log_config("t").retention_ms == 3_600_000
+    assert entities.unusable.count == 0
     await entities.stop()
 
 
