@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.config.errors import ConfigError
@@ -19,6 +20,7 @@ from ottla.controller.tree.store import make_paths, set_or_create
 from ottla.controller.tree.znodes_admin import encode_config
 from tests.doubles.broker_process import start_broker
 from tests.doubles.command_line import CommandLine
+from tests.doubles.eventually import eventually
 from tests.doubles.zookeeper_process import start_ottla_zookeeper
 
 WRONG = {
@@ -30,6 +32,8 @@ WRONG = {
     "log.dirs": "/elsewhere",
     "message.max.bytes": "2000000",
 }
+# 2020-01-01.
+OLD_MS = 1_577_836_800_000
 IGNORED = {*WRONG} - {"num.io.threads", "message.max.bytes"}
 ENTITIES = {"broker": "brokers/0", "cluster": "brokers/<default>"}
 
@@ -49,6 +53,21 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[st
         with Broker(tmp_path / "data", zookeeper_connect=address, broker_id=0) as broker:
             broker.create_topic("t")
         yield found
+
+
+def write_old_records(bootstrap: str, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for _ in range(3):
+        producer.produce(topic, b"x", timestamp=OLD_MS)
+        assert producer.flush(60) == 0
+
+
+def first_offset(bootstrap: str, topic: str) -> int:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "offsets"})
+    try:
+        return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=60)[0])
+    finally:
+        consumer.close()
 
 
 def write(settings: dict[str, str], entity: str, data: bytes) -> None:
@@ -159,3 +178,29 @@ def test_the_options_of_the_command(tmp_path: Path) -> None:
     missing = ottla("configs", "unset", "cluster", "max.connections", *offline)
     assert "cluster has no max.connections stored" in missing.errors
     assert json.loads(ottla.done("configs", "describe", "cluster", "--json", *offline).output) == []
+
+
+DAMAGED = {
+    "garbage": b"\xff{",
+    "another version": b'{"version":9,"config":{"retention.ms":"-1"}}',
+    "a wrong value": encode_config({"retention.ms": "minus one"}),
+}
+
+
+@pytest.mark.parametrize("how", DAMAGED)
+def test_records_stay_when_the_settings_of_their_topic_cannot_be_read(
+    settings: dict[str, str], how: str
+) -> None:
+    """They are older than what the broker's default keeps, as those of `old`, which go."""
+    given = {name.replace(".", "_"): text for name, text in settings.items() if name != "log.dirs"}
+    quick = {"log_retention_check_interval_ms": "200", "log_initial_task_delay_ms": "200"}
+    with Broker(settings["log.dirs"], broker_id=0, **given) as broker:
+        for topic in ("kept", "old"):
+            broker.create_topic(topic, retention_ms=-1)
+            write_old_records(broker.bootstrap, topic)
+    write(settings, "topics/kept", DAMAGED[how])
+    write(settings, "topics/old", encode_config({}))
+    with Broker(settings["log.dirs"], broker_id=0, **given, **quick) as broker:
+        eventually(lambda: first_offset(broker.bootstrap, "old") > 0, seconds=60)
+        assert first_offset(broker.bootstrap, "kept") == 0
+        assert "/config/topics/kept" in broker.server.parts.unusable_znodes.found
