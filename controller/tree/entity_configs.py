@@ -31,6 +31,7 @@ from ottla.controller.tree.store import (
     ancestors_of,
     children_or_empty,
     get_permitted,
+    make_paths,
 )
 from ottla.controller.tree.znode_json import MalformedZnode
 from ottla.controller.tree.znodes_admin import (
@@ -259,6 +260,9 @@ async def write_config(
                 await store.multi([SetOp(path, payload, version), change])
                 return
             except NoNode:
+                if await store.exists(znodes.CONFIG_CHANGES) is None:
+                    await make_paths(store, [znodes.CONFIG_CHANGES])
+                    continue
                 if version != ANY_VERSION:
                     raise BadVersion(path) from None
         needed = [*ancestors_of(path), znodes.CONFIG_CHANGES]

@@ -74,6 +74,21 @@ async def test_write_and_read(store: ZnodeStore) -> None:
     assert decode_config_change("", data) == "topics/t"
 
 
+async def test_a_tree_without_the_parent_of_notifications_gets_it(ensemble: Ensemble) -> None:
+    """As a tree that was copied in part."""
+    store = await ensemble.open()
+    await set_or_create(store, "/config/topics/t", encode_config({"retention.ms": "1"}))
+
+    async def change(properties: dict[str, str]) -> dict[str, str]:
+        return properties | {"retention.bytes": "2"}
+
+    expected = {"retention.ms": "1", "retention.bytes": "2"}
+    assert await change_config(store, "topics/t", change) == expected
+    await write_config(store, "topics/t", {})
+    assert await read_config(store, "topics/t") == {}
+    assert len(await store.children(znodes.CONFIG_CHANGES)) == 2
+
+
 async def test_malformed_configuration_reads_as_empty(store: ZnodeStore) -> None:
     await set_or_create(store, "/config/topics/broken", b"{")
     await write_config(store, "topics/t", {"a": "1"})
