@@ -166,7 +166,8 @@ def controller_fault() -> Fault:
         "",
         False,
         "the cluster has no controller: no leader is elected and no topic is created",
-        "check that the brokers reach ZooKeeper, and the log of the broker that was the controller",
+        "check that the brokers reach ZooKeeper; if a znode cannot be used, the line `The znode "
+        "store failed` in their logs names it, and what to write",
     )
 
 
@@ -180,7 +181,8 @@ def unreachable_fault(controller_id: int, address: str) -> Fault:
         f"the controller, broker {controller_id}, has not reached this broker, which is registered "
         f"at {address}: this broker leads no partition and knows no topic",
         "set advertised.listeners to a name and port that the other brokers resolve and reach, and "
-        f"restart this broker; the log of broker {controller_id} has the error",
+        f"restart this broker; the log of broker {controller_id} has the error. If there is no "
+        f"broker {controller_id} any more, delete the znode {znodes.CONTROLLER}",
     )
 
 
