@@ -100,6 +100,9 @@ def run_process(main: Coroutine[Any, Any, int]) -> int:
     LogStream.start_draining()
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         code = runner.run(main)
+        # The interpreter gives them their default again when it ends: one more signal would end the
+        # process with another exit code than that of a clean stop.
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     abandoned = abandoned_threads()
     if abandoned:
         # The data is closed. The interpreter would wait for these threads as long as they hang.

@@ -105,6 +105,29 @@ def test_standard_output_that_was_closed_stops_nothing(tmp_path: Path) -> None:
         process.wait()
 
 
+AFTER_THE_END = """
+import asyncio, os, signal, sys
+from ottla.broker.server.process import run_process
+
+class Signal:
+    def __del__(self, kill=os.kill, own=os.getpid(), number=signal.SIGTERM):
+        kill(own, number)
+
+async def main():
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: None)
+    return 0
+
+last = Signal()  # lives until the interpreter has given signals their default again
+sys.exit(run_process(main()))
+"""
+
+
+def test_a_signal_while_the_process_ends_changes_no_exit_code() -> None:
+    """An impatient operator sends a second one after a clean stop."""
+    ended = subprocess.run([sys.executable, "-c", AFTER_THE_END], cwd=ROOT, check=False)
+    assert ended.returncode == 0
+
+
 def test_nohup_keeps_it_running(tmp_path: Path) -> None:
     with with_a_pipe(tmp_path, "nohup") as (process, port):
         os.kill(process.pid, signal.SIGHUP)
