@@ -379,9 +379,9 @@ class Faults:
         unusable = {path: UnusableZnode(f"{path} does not hold JSON", "everything is denied")}
         ignored = [IgnoredSetting("max.connections", False, "0 would refuse every connection")]
         found = {
-            "an ACL, a quota or a token cannot be read": security_znode_faults(
-                unusable, len(unusable)
-            )[0],
+            "an ACL, a quota, a token or the settings of a topic cannot be read": (
+                security_znode_faults(unusable, len(unusable))[0]
+            ),
             "a dynamic setting is not used": dynamic_setting_faults(ignored, 1)[0],
         }
         for name, fault in found.items():
