@@ -61,7 +61,7 @@ _TRANSACTIONS = "__transaction_state", "transaction.state.log.replication.factor
 # The second is a setting that brokers of Kafka do not have.
 _ZOOKEEPER, _OF_OTTLA = "zookeeper.connect", "ottla.metrics.address"
 # The kind of resource on which a setting is set at run time, as `ConfigEntry.ConfigSource`.
-_KINDS_BY_SOURCE = {1: "topic", 2: "broker", 3: "cluster"}
+KINDS_BY_SOURCE = {1: "topic", 2: "broker", 3: "cluster"}
 
 
 class ClusterFinding(NamedTuple):
@@ -172,7 +172,7 @@ def _unset_commands(response: DescribeConfigsResponse) -> list[str]:
     settings: dict[str, list[str]] = {}
     for result in response.results:
         for row in result.configs:
-            kind = _KINDS_BY_SOURCE.get(row.config_source)
+            kind = KINDS_BY_SOURCE.get(row.config_source)
             if row.value and kind is not None:
                 where = kind if kind == "cluster" else f"{kind} {result.resource_name}"
                 settings.setdefault(where, []).append(row.name)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ottla.cli.app import family
-from ottla.cli.cluster_checks import TOPICS_PER_REQUEST
+from ottla.cli.cluster_checks import KINDS_BY_SOURCE, TOPICS_PER_REQUEST
 from ottla.cli.completion import complete_kinds, complete_resources
 from ottla.cli.output import Cell, Failure, print_json, print_rows, say, usage
 from ottla.cli.session import Session, check, connected
@@ -62,7 +62,7 @@ TYPE_NAMES = dict(enumerate((*TYPES, "password")))
 SET, DELETE, APPEND, SUBTRACT = range(4)
 _DEFAULT_SOURCES = {4, 5}
 # Of a setting that is set for the resource itself.
-_OWN_SOURCES = {"topic": 1, "broker": 2, "cluster": 3}
+_OWN_SOURCES = {kind: source for source, kind in KINDS_BY_SOURCE.items()}
 
 KindArgument = Annotated[
     str,

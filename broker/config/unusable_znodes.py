@@ -1,7 +1,8 @@
 """Znodes that protect something and cannot be used: garbage, a newer version, no right to read.
 
-What such a znode covers is denied until it is repaired. Its reader reports it here, for the fault
-`security-znode-unusable`, with a call that reads it again: a repair by hand is not announced.
+What such a znode covers is denied until it is repaired; a topic keeps its records. Its reader
+reports it here, for the fault `security-znode-unusable`, with a call that reads it again: a repair
+by hand is not announced.
 """
 
 from __future__ import annotations

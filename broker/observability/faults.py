@@ -453,7 +453,8 @@ def topic_znode_faults(topics: Mapping[str, tuple[str, str]]) -> list[Fault]:
 
 
 def security_znode_faults(unusable: Mapping[str, UnusableZnode], total: int) -> list[Fault]:
-    """By path: ACLs, quotas, credentials and tokens that cannot be read, and what is denied.
+    """By path: ACLs, quotas, credentials, tokens and settings of topics that cannot be read, and
+    what applies instead.
 
     `total`: how many there are, which may be more than are given.
     """

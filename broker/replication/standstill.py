@@ -1,5 +1,4 @@
-"""Refuses writes with acks=0 and acks=1 after the process stood still for long, until it is known
-that the broker still is what it was.
+"""Refuses writes with acks=0 and acks=1 after the process was stopped, until leadership is sure.
 
 A process that is stopped (SIGSTOP, a frozen container, `docker pause`) loses its ZooKeeper session
 without noticing it, and others lead its partitions. When it continues, requests that wait in its
